@@ -191,9 +191,12 @@ async def told(folder, count):
 
     async with plane_at(folder) as plane:
         await tokens.begin(plane, "tenure_bench")
-        api = HttpState(plane)
-        api.ready = True
-        async with serving(api, Listen(port=0)) as address, aiohttp.ClientSession() as session:
+        http_state = HttpState(plane)
+        http_state.ready = True
+        async with (
+            serving(http_state, Listen(port=0)) as address,
+            aiohttp.ClientSession() as session,
+        ):
             headers = {"authorization": "Bearer tenure_bench", "accept": "text/event-stream"}
             async with session.get(f"{address}/v1/events", headers=headers) as answer:
                 await answer.content.readuntil(b": ok\n\n")

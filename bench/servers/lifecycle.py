@@ -80,9 +80,9 @@ async def main(home):
     settings = Settings(home=home, port=8450)
     async with managing(settings, instead={"runtime": Remembered()}) as plane:
         await tokens.begin(plane, TOKEN)
-        api = HttpState(plane)
-        async with serving(api, Listen(port=0)) as address:
-            api.ready = True
+        http_state = HttpState(plane)
+        async with serving(http_state, Listen(port=0)) as address:
+            http_state.ready = True
             print(json.dumps({"address": address, "token": TOKEN}), flush=True)
             await asyncio.to_thread(sys.stdin.read)
             used = resource.getrusage(resource.RUSAGE_SELF)

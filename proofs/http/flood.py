@@ -22,10 +22,10 @@ from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
 from tenure.core.roles import Role
 from tenure.faces.http import body
-from tenure.faces.http.bounds import BURST_SECONDS, Allowances, Bounds, Bucket
+from tenure.faces.http.bounds import BURST_SECONDS, Bounds, Bucket, RateLimiter
+from tenure.faces.http.protocol import BoundedProtocol, bounded_protocol
 from tenure.faces.http.server import build
 from tenure.faces.http.state import HttpState
-from tenure.faces.http.wire import Wire, wire
 from tenure.testing.loop import SeededLoop, run
 from tenure.testing.patches import Off, patched
 
@@ -58,7 +58,7 @@ class Reply(NamedTuple):
 class Pipe:
     """A connection as its client has it, and the transport that the server has of it."""
 
-    def __init__(self, loop: SeededLoop, protocol: Wire, *, reads: bool = True) -> None:
+    def __init__(self, loop: SeededLoop, protocol: BoundedProtocol, *, reads: bool = True) -> None:
         """Connected; a client that does not read leaves everything where it is."""
         self._loop = loop
         self._protocol = protocol
@@ -162,18 +162,20 @@ def _parsed(data: bytes) -> Reply | None:
 class Flooded:
     """A face on a plane, the tokens of two tenants, and what went wrong."""
 
-    def __init__(self, cluster: AgentCluster, api: HttpState, *, loud: str, quiet: str) -> None:
+    def __init__(
+        self, cluster: AgentCluster, http_state: HttpState, *, loud: str, quiet: str
+    ) -> None:
         """Nobody is connected."""
         self.cluster = cluster
         self.loop = cluster.loop
-        self.plane = api.plane
+        self.plane = http_state.plane
         self.loud = loud
         self.quiet = quiet
         self.wrong: list[str] = []
         self._state = ServerState()
         self._config = Config(
-            build(api),
-            http=wire(BOUNDS),
+            build(http_state),
+            http=bounded_protocol(BOUNDS),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -186,7 +188,7 @@ class Flooded:
         protocol = self._config.http_protocol_class(  # type: ignore[call-arg]
             config=self._config, server_state=self._state, app_state={}, _loop=self.loop
         )
-        assert isinstance(protocol, Wire)
+        assert isinstance(protocol, BoundedProtocol)
         return Pipe(self.loop, protocol, reads=reads)
 
     @property
@@ -385,15 +387,15 @@ def floods() -> Checks:
 
 
 def _always_full() -> Any:
-    def of(self: Allowances, _tenant: str) -> Bucket:
-        return Bucket(self._most, 0.0)
+    def bucket_of(self: RateLimiter, _tenant: str) -> Bucket:
+        return Bucket(self._tokens_max, 0.0)
 
-    return patched(Allowances, _of=of)
+    return patched(RateLimiter, _bucket_of=bucket_of)
 
 
 def _one_for_all() -> Any:
-    real = Allowances._of  # noqa: SLF001
-    return patched(Allowances, _of=lambda self, _tenant: real(self, ""))
+    real = RateLimiter._bucket_of  # noqa: SLF001
+    return patched(RateLimiter, _bucket_of=lambda self, _tenant: real(self, ""))
 
 
 def _nothing(owner: object, name: str) -> Off:
@@ -411,7 +413,7 @@ def _patient_bodies() -> Any:
 
 
 def _any_head() -> Any:
-    return patched(Wire, data_received=Wire.__mro__[1].data_received)  # type: ignore[attr-defined]
+    return patched(BoundedProtocol, data_received=BoundedProtocol.__mro__[1].data_received)  # type: ignore[attr-defined]
 
 
 ABLATIONS = by_name(
@@ -438,7 +440,7 @@ ABLATIONS = by_name(
             "T18",
             (21,),
             BY_PROOF,
-            _nothing(Wire, "_expect_head"),
+            _nothing(BoundedProtocol, "_expect_head"),
         ),
         Ablation(
             "heads_are_bounded",
@@ -462,7 +464,7 @@ ABLATIONS = by_name(
             "T18",
             (21,),
             BY_PROOF,
-            _nothing(Wire, "_abort"),
+            _nothing(BoundedProtocol, "_abort"),
         ),
     )
 )

@@ -396,7 +396,7 @@ def test_a_plane_that_cannot_start_says_why(tmp_path):
         assert (code, "Address already in use" in said, "--port N" in said) == (1, True, True)
         plane.stop(signal.SIGINT)
     code, said = refused("--home", other, "--host", "0.0.0.0", "--port", "0")
-    assert (code, "can be reached by others" in said) == (2, True)
+    assert (code, "can be reached from other machines" in said) == (2, True)
     code, said = refused("--home", other, "--tls-cert", "x.pem")
     assert (code, "both a certificate and its key" in said) == (2, True)
     (tmp_path / "file").write_text("")

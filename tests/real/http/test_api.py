@@ -39,7 +39,7 @@ async def asked(*given, **more):
     "host", ["0.0.0.0", "::", "192.168.1.1", "example.test", "", "127.0.0.1.x"]
 )
 def test_it_never_listens_beyond_this_machine_without_tls(host):
-    with pytest.raises(Invalid, match="can be reached by others"):
+    with pytest.raises(Invalid, match="can be reached from other machines"):
         Listen(host=host)
     assert Listen(host=host, certificate="c.pem", key="k.pem").host == host
 
@@ -60,7 +60,7 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(tmp_path):
             with socket.create_server(("127.0.0.1", 0)) as taken:
                 port = taken.getsockname()[1]
                 with pytest.raises(Invalid, match=f"cannot listen on 127.0.0.1:{port}"):
-                    async with serving(one.api, Listen(port=port)):
+                    async with serving(one.http_state, Listen(port=port)):
                         pytest.fail("it must not start")
 
     asyncio.run(main())
@@ -68,7 +68,7 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(tmp_path):
 
 def test_requests_are_served_over_http(tmp_path):
     async def main() -> None:
-        async with face(tmp_path) as one, serving(one.api, LOCAL) as address:
+        async with face(tmp_path) as one, serving(one.http_state, LOCAL) as address:
             name = await one.accept("make")
             status, headers, body = await asked(
                 address, "GET", f"/v1/operations/{name}/wait?seconds=60"
@@ -96,15 +96,15 @@ def test_it_stops_though_someone_follows_and_someone_waits(tmp_path):
         async with face(tmp_path) as one:
             name = await one.accept("waits")
             await one.until(name, "WAITING")
-            async with serving(one.api, LOCAL) as address:
-                known = one.api.authenticate
+            async with serving(one.http_state, LOCAL) as address:
+                known = one.http_state.authenticate
                 met: list[str] = []
 
                 async def counted(token: str):
                     met.append(token)
                     return await known(token)
 
-                one.api.authenticate = counted
+                one.http_state.authenticate = counted
                 hanging = [
                     asyncio.ensure_future(asked(address, "GET", f"/v1/operations/{name}/{what}"))
                     for what in ("events", "wait?seconds=60")
@@ -127,12 +127,12 @@ def test_it_ends_by_what_made_it_stop(tmp_path):
             async def lost(_: str):
                 raise CommitUnknown("EIO")
 
-            one.api.ready = False
-            running = asyncio.ensure_future(serve(one.api, LOCAL, told=told.append))
+            one.http_state.ready = False
+            running = asyncio.ensure_future(serve(one.http_state, LOCAL, on_listening=told.append))
             while not told:  # noqa: ASYNC110 (it is told by a call)
                 await asyncio.sleep(0.01)
             assert (await asked(told[0], "GET", "/readyz"))[0] == 200
-            one.api.authenticate = lost
+            one.http_state.authenticate = lost
             status, headers, _ = await asked(told[0], "GET", "/v1/operations")
             assert (status, headers["retry-after"]) == (503, "2")
             with pytest.raises(CommitUnknown):
@@ -178,7 +178,7 @@ def test_https_is_served(tmp_path):
 
     async def main() -> None:
         listen = Listen(port=0, certificate=str(certificate), key=str(key))
-        async with face(tmp_path) as one, serving(one.api, listen) as address:
+        async with face(tmp_path) as one, serving(one.http_state, listen) as address:
             assert address.startswith("https://")
             assert await asyncio.to_thread(look, urlsplit(address).port or 0) == 200
 

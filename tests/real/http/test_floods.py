@@ -56,8 +56,8 @@ def _ends(file: Path) -> set[object]:
 def test_a_flood_of_one_tenant_leaves_anothers_requests_alive(tmp_path):
     async def main() -> None:
         async with face(tmp_path) as one:
-            api = HttpState(one.plane, bounds=FLOODED)
-            async with serving(api, Listen(port=0)) as address:
+            http_state = HttpState(one.plane, bounds=FLOODED)
+            async with serving(http_state, Listen(port=0)) as address:
                 host, _, port = address.removeprefix("http://").rpartition(":")
                 loop = asyncio.get_running_loop()
                 began, seen, told = loop.time(), Counter[int](), []
@@ -105,8 +105,8 @@ def test_a_flood_of_one_tenant_leaves_anothers_requests_alive(tmp_path):
 def test_a_client_that_does_not_finish_is_cut_off(tmp_path, said):
     async def main() -> None:
         async with face(tmp_path) as one:
-            api = HttpState(one.plane, bounds=UNFINISHED)
-            async with serving(api, Listen(port=0)) as address:
+            http_state = HttpState(one.plane, bounds=UNFINISHED)
+            async with serving(http_state, Listen(port=0)) as address:
                 host, _, port = address.removeprefix("http://").rpartition(":")
                 slow = []
                 for _ in range(5):
@@ -132,8 +132,8 @@ def test_a_client_that_does_not_finish_is_cut_off(tmp_path, said):
 def test_a_client_that_does_not_read_is_cut_off(tmp_path):
     async def main() -> None:
         async with face(tmp_path) as one:
-            api = HttpState(one.plane, bounds=Bounds(write_seconds=0.5))
-            async with serving(api, Listen(port=0)) as address:
+            http_state = HttpState(one.plane, bounds=Bounds(write_seconds=0.5))
+            async with serving(http_state, Listen(port=0)) as address:
                 host, _, port = address.removeprefix("http://").rpartition(":")
                 with socket.socket() as deaf:
                     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)

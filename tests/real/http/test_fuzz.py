@@ -118,12 +118,12 @@ def test_a_face_that_shows_others_is_found_out(tmp_path):
     async def main() -> None:
         async with face(tmp_path) as one:
             world = await populated(one)
-            real = one.api.authenticate
+            real = one.http_state.authenticate
 
             async def mistaken(token: str):
                 return (await real(token))._replace(tenant="elsewhere")
 
-            one.api.authenticate = mistaken
+            one.http_state.authenticate = mistaken
             fuzzer = Fuzzer(one.app, server.ROUTES, world, problem=Problem)
             with pytest.raises(ExceptionGroup) as found:
                 await fuzzer.run(5_000)
@@ -142,7 +142,7 @@ def test_a_face_that_breaks_is_found_out(tmp_path):
             async def broken(_: str):
                 raise ZeroDivisionError
 
-            one.api.authenticate = broken
+            one.http_state.authenticate = broken
             fuzzer = Fuzzer(one.app, server.ROUTES, world, problem=Problem)
             with pytest.raises(ExceptionGroup) as found:
                 await fuzzer.run(1_000)

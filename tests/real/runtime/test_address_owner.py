@@ -57,8 +57,8 @@ async def invoked(home):
     settings = Settings(home=str(home), sandbox="off", reconcile_seconds=1_000.0)
     async with managing(settings) as plane:
         await tokens.begin(plane, ADMIN)
-        api = HttpState(plane)
-        face = Face(api, server.build(api), tokens=await tokens_of(plane), held={})
+        http_state = HttpState(plane)
+        face = Face(http_state, server.build(http_state), tokens=await tokens_of(plane), held={})
         admin = await tokens.authenticate(plane, ADMIN)
         spec = read_spec({"name": "alpha", "runtime": agent()})
         made = await agents.create_agent(plane, admin, spec)

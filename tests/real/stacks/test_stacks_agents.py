@@ -210,8 +210,8 @@ async def flood_is_bounded(stage: Stage) -> Cases:
     seen: Counter[int] = Counter()
     accepted: list[str] = []
     with patched(bounds, BURST_SECONDS=BURST_SECONDS):
-        api = HttpState(stage.plane, bounds=BOUNDS)
-    async with serving(api, Listen(port=0)) as address:
+        http_state = HttpState(stage.plane, bounds=BOUNDS)
+    async with serving(http_state, Listen(port=0)) as address:
         for number in range(FLOOD):
             wanted = {
                 "name": f"agent-{number}", "roles": ["reader"],

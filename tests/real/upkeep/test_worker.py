@@ -238,7 +238,7 @@ def test_a_worker_tells_of_the_steps_it_has_performed(
     [
         (["--metrics", "9450"], "--metrics is HOST:PORT"),
         (["--metrics", "127.0.0.1:x"], "--metrics is HOST:PORT"),
-        (["--metrics", "0.0.0.0:0"], "0.0.0.0 can be reached by others"),
+        (["--metrics", "0.0.0.0:0"], "0.0.0.0 can be reached from other machines"),
         (["--tls-cert", "chain.pem"], "are for --metrics HOST:PORT"),
     ],
 )

@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
 
 @asynccontextmanager
 async def served(face):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         yield address
 
 

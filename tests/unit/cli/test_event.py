@@ -39,7 +39,7 @@ async def made(face, name="alpha"):
 @faced
 async def test_events_are_listed_by_what_they_are_about(face, typing):
     uid = await made(face)
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address, "viewer")
         code, out, _ = await tenure("event", "list", "--type", "agent.*", "--agent", "alpha")
         assert code == 0
@@ -53,7 +53,7 @@ async def test_events_are_listed_by_what_they_are_about(face, typing):
 
 @faced
 async def test_events_are_watched_as_they_are_committed(face, typing):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         watching = subprocess.Popen(  # noqa: ASYNC220 (it begins at once)
             [sys.executable, "-m", "tenure", "event", "watch", "--type", "agent.*", "--after", "0",
              "-o", "json"],
@@ -79,7 +79,7 @@ async def test_events_are_watched_as_they_are_committed(face, typing):
 @faced
 async def test_a_subscription_and_whom_is_waited_for(face, typing):
     await made(face)
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address, "admin")
         code, out, _ = await tenure(
             "subscription", "create", "billing", "--kind", "pull", "--required", "-o", "name"
@@ -155,7 +155,7 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
 @faced
 async def test_a_secret_shown_once_is_shown_in_every_form(face, typing, tmp_path_factory):
     object.__setattr__(face.plane, "seal", LocalSeal(tmp_path_factory.mktemp("s") / "key"))
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address, "admin")
         _, out, told = await tenure(
             "subscription", "create", "hook", "--url", "https://a.example/", "-o", "name"
@@ -173,10 +173,10 @@ async def test_a_secret_shown_once_is_shown_in_every_form(face, typing, tmp_path
 
 @faced
 async def test_a_watch_ends_with_its_token(face, typing):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address, "viewer")
         watching = asyncio.ensure_future(tenure("event", "watch", "--after", "0", "-o", "name"))
-        while face.api.streams["default"] == 0:  # noqa: ASYNC110 (it is a thread's)
+        while face.http_state.streams["default"] == 0:  # noqa: ASYNC110 (it is a thread's)
             await asyncio.sleep(0.01)
         await made(face)
         (mine,) = [
@@ -243,7 +243,7 @@ class Watched(NamedTuple):
 
 async def watched(face, typing, *words, lines):
     """`tenure event watch`, until it has printed so much and its token is revoked."""
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         token, secret = await tokens.create_token(
             face.plane, CALLER, principal="watcher", role=Role.VIEWER
         )
@@ -272,7 +272,7 @@ async def test_a_watch_is_ended_by_ctrl_c_without_a_complaint(face, typing, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(event, "_stream", interrupted)
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         assert await typing(face, address)("event", "watch") == (Exit.INTERRUPTED, "", "")
 
 
@@ -335,7 +335,7 @@ async def test_what_is_no_longer_kept_is_said_and_a_broken_connection_goes_on(
 @faced
 async def test_a_list_goes_on_after_an_event_that_is_named_by_its_id(face, typing):
     await made(face)
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address, "viewer")
         _, out, _ = await tenure("event", "list", "-o", "name")
         first, *rest = out.split()
@@ -349,7 +349,7 @@ async def test_a_list_goes_on_after_an_event_that_is_named_by_its_id(face, typin
 
 @faced
 async def test_who_may_not_watch_is_told(face, typing):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         face.tokens["nobody"] = "tenure_nonsense"
         code, _, told = await typing(face, address, "nobody")("event", "watch", "--after", "0")
         assert (code, "unauthenticated" in told) == (4, True)

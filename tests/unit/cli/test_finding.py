@@ -35,7 +35,7 @@ async def test_a_finding_is_listed_shown_and_resolved(face, typing):
     body = {"what": "it is lost", "failing_since": 0.0, "expires_at": 60.0}
     seen = Sighting("orphans", FindingKind.DRIFT, "x", "default", "someone", "r1", body)
     await findings.report(face.plane, seen)
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         code, out, _ = await tenure("finding", "list", "-o", "name")
         assert code == 0
@@ -61,7 +61,7 @@ async def test_a_resource_that_nobody_knows_is_removed_by_its_finding(face, typi
     kind = FindingKind.UNVERIFIABLE
     seen = Sighting("orphans", kind, "runtime r1", "default", "f" * 32, "r1", said)
     await findings.report(face.plane, seen)
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address, "admin")
         (name,) = (await tenure("finding", "list", "-o", "name"))[1].split()
         code, _, told = await tenure("finding", "remove", name)
@@ -77,7 +77,7 @@ async def test_a_resource_that_nobody_knows_is_removed_by_its_finding(face, typi
 
 @faced
 async def test_who_does_not_lead_says_so(face, typing):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         code, _, told = await typing(face, address, "admin")("reconcile", "--dry-run")
         assert code == 1
         assert "not_leading" in told
@@ -88,7 +88,7 @@ async def test_who_is_asked_takes_the_lead_from_one_that_may_have_no_face(face, 
     worker = Leader(face.plane, LEADERS)
     assert await worker.renew()
     async with (
-        serving(face.api, Listen(port=0)) as address,
+        serving(face.http_state, Listen(port=0)) as address,
         reconciling(face.plane, clock=SystemClock(), seconds=1_000.0),
     ):
         tenure = typing(face, address, "admin")
@@ -114,7 +114,7 @@ async def test_what_is_seen_and_what_could_not_look_is_said(face, typing):
     await made(face, "alpha")
     face.held["runtime"].things.clear()
     async with (
-        serving(face.api, Listen(port=0)) as address,
+        serving(face.http_state, Listen(port=0)) as address,
         reconciling(face.plane, clock=SystemClock(), seconds=1_000.0),
     ):
         tenure = typing(face, address, "admin")
@@ -146,7 +146,7 @@ async def test_at_a_terminal_sub_agents_go_only_after_a_yes(face, typing, monkey
 
     monkeypatch.setattr("click.confirm", confirm)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         assert "parent:  left" in (await tenure("agent", "show", "leaf"))[1]
         code, _, told = await tenure("agent", "delete", "root")
@@ -163,7 +163,7 @@ async def test_what_would_go_with_an_agent_is_a_tree(face, typing):
     await made(face, "left", parent="root")
     await made(face, "right", parent="root")
     await made(face, "leaf", parent="left")
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         code, out, told = await tenure("agent", "delete", "root", "--dry-run")
         assert code == 0

@@ -10,7 +10,7 @@ from tests.unit.support.api_client import faced
 
 @faced
 async def test_a_stuck_operation_ends_a_wait_with_six_and_what_can_be_done(face, typing):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         name = await face.accept("sticks")
         code, out, err = await tenure("operation", "watch", name)
@@ -31,7 +31,7 @@ async def test_a_stuck_operation_ends_a_wait_with_six_and_what_can_be_done(face,
 
 @faced
 async def test_what_holds_nothing_is_done_again_or_given_up(face, typing):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         name = await face.accept("sticks")
         await face.until(name, "STUCK")
@@ -48,7 +48,7 @@ async def test_what_holds_nothing_is_done_again_or_given_up(face, typing):
 
 @faced
 async def test_a_cancel_ends_with_zero_once_it_is_undone(face, typing):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         name = await face.accept("waits")
         await face.until(name, "WAITING")
@@ -61,7 +61,7 @@ async def test_a_cancel_ends_with_zero_once_it_is_undone(face, typing):
 @faced
 async def test_without_a_stream_it_looks_again_and_again(face, typing, monkeypatch):
     monkeypatch.setattr(progress, "_stream", lambda *_: False)
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         name = await face.accept("make")
         code, _, err = await tenure("operation", "watch", name)
@@ -75,7 +75,7 @@ async def test_without_a_stream_it_looks_again_and_again(face, typing, monkeypat
 @faced
 async def test_every_page_of_a_list_is_read_and_the_last_are_shown(face, typing, monkeypatch):
     monkeypatch.setattr("tenure.faces.cli.client.PAGE", 2)
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         names = [await face.accept("make") for _ in range(5)]
         _, out, _ = await tenure("operation", "list", "-o", "name")
@@ -90,7 +90,7 @@ async def test_every_page_of_a_list_is_read_and_the_last_are_shown(face, typing,
 
 @faced
 async def test_what_is_not_there_and_what_may_not_be_asked_end_apart(face, typing):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         assert (await typing(face, address)("operation", "show", "0" * 32))[0] == 1
         name = await face.accept("make")
         assert (await typing(face, address, "stranger")("operation", "show", name))[0] == 1

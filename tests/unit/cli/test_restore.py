@@ -80,7 +80,7 @@ async def test_a_held_plane_is_looked_at_and_let_go(face, typing):
         assert (code, "tenure restore --review, then" in err) == (Exit.FAILED, True), err
         face.plane.pause.is_over = True
         _, _, err = await tenure("agent", "suspend", "one")
-        assert "nothing changes here" in err, "another process is to be asked"
+        assert "this process accepts no changes" in err, "another process is to be asked"
         face.plane.pause.is_over = False
         code, out, _ = await tenure("restore", "--review")
         assert (code, "held: it was restored" in out) == (0, True)

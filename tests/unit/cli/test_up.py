@@ -264,7 +264,7 @@ def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch, c
 @pytest.mark.parametrize(
     ("more", "code", "words"),
     [
-        (["--host", "0.0.0.0"], 2, "can be reached by others"),
+        (["--host", "0.0.0.0"], 2, "can be reached from other machines"),
         (["--tls-key", "k"], 2, "both a certificate and its key"),
         (["--store", "other.db"], 2, "the address of a PostgreSQL"),
         (["--api-only"], 2, "leaves the work to others"),

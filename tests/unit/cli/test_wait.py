@@ -9,21 +9,21 @@ from tests.unit.support.api_client import faced
 
 @faced
 async def test_it_returns_once_the_plane_is_ready(face, typing):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
-        face.api.ready = False
+        face.http_state.ready = False
         waiting = asyncio.create_task(tenure("wait"))
         await asyncio.sleep(0.3)
         assert not waiting.done()
-        face.api.ready = True
+        face.http_state.ready = True
         assert (await waiting)[0] == 0
 
 
 @faced
 async def test_what_is_not_ready_in_time_is_named(face, typing):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
-        face.api.ready = False
+        face.http_state.ready = False
         code, _, told = await tenure("wait", "--timeout", "0.1")
     assert code == 5
     assert "not ready after 0.1 s: the engine does not take work yet" in told
@@ -49,7 +49,7 @@ async def test_a_server_that_is_silent_is_waited_for_no_longer(face, typing):
 
 @faced
 async def test_a_refusal_is_not_waited_out(face, typing, monkeypatch):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         monkeypatch.setenv("TENURE_ADDRESS", address + "/elsewhere")
         code, _, told = await tenure("wait")

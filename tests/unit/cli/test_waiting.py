@@ -225,7 +225,7 @@ def test_what_was_undone_is_not_refused_afterwards():
 
 @faced
 async def test_on_a_terminal_it_is_drawn(face, typing, monkeypatch):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         code, _, err = await tenure("operation", "watch", await face.accept("make"))
@@ -235,7 +235,7 @@ async def test_on_a_terminal_it_is_drawn(face, typing, monkeypatch):
 
 @faced
 async def test_more_of_an_operators_verbs(face, typing):
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         name = await face.accept("waits")
         await face.until(name, "WAITING")
@@ -261,7 +261,7 @@ async def test_what_cannot_be_applied_is_told_and_the_rest_is_done(face, typing,
         "name: walled\nruntime: {command: [/bin/true], network: {egress: [x]}}\n---\n"
         "name: good\nruntime: {command: [/bin/true]}\n"
     )
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         code, _, err = await tenure("apply", "-f", str(file), "--timeout", "10")
         assert code == Exit.FAILED

@@ -110,7 +110,7 @@ def test_nesting_up_to_the_bound_is_read():
         (b'{"name": "a", "inner": {"sise": 1}}', "did you mean size?"),
         (b'{"name": "a", "many": [{"sise": 1}]}', "did you mean size?"),
         (b'{"name": "a", "by_key": {"k": {"sise": 1}}}', "did you mean size?"),
-        (b'{"name": "a", "xyz": 1}', "known are by_key, inner, many, name"),
+        (b'{"name": "a", "xyz": 1}', "known fields: by_key, inner, many, name"),
     ],
 )
 def test_an_unknown_field_is_refused_with_the_nearest_known_one(data, hint):

@@ -83,7 +83,7 @@ async def test_a_page_of_events_is_the_tenants_own(face):
 @faced
 async def test_a_stream_tells_what_was_and_what_comes_and_resumes(face):
     first = await made(face)
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         async with followed(face, address, query="?type=agent.*") as come:
             told = [await anext(come) for _ in range(2)]
             assert [name for _, name, _ in told] == [
@@ -114,7 +114,7 @@ async def test_a_stream_resumes_after_a_position_of_nineteen_digits(face):
     far = [2**63 - 3, 2**63 - 2]
     puts = tuple(Put("outbox", (n,), {**told, "sequence": n}) for n in far)
     assert await face.plane.store.commit(Change("", (), puts)) is None
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         last = {"last-event-id": str(far[0])}
         async with followed(face, address, headers=last) as come:
             position, *_ = await anext(come)
@@ -129,7 +129,7 @@ async def test_a_position_beyond_all_events_makes_nobody_deaf(face):
     assert int(page["position"]) == await face.plane.store.newest_event()
     last = {"last-event-id": far}
     async with (
-        serving(face.api, Listen(port=0)) as address,
+        serving(face.http_state, Listen(port=0)) as address,
         followed(face, address, headers=last) as come,
     ):
         asked = subscriptions.SubscriptionRequest(
@@ -147,7 +147,7 @@ async def test_a_stream_ends_when_its_token_is_revoked_and_tells_nothing_more(fa
     await made(face)
     admin = await tokens.authenticate(face.plane, ADMIN)
     view, token = await tokens.create_token(face.plane, admin, principal="eve", role=Role.VIEWER)
-    async with serving(face.api, Listen(port=0)) as address:
+    async with serving(face.http_state, Listen(port=0)) as address:
         async with followed(face, address, token=token) as come:
             await anext(come)
             await tokens.revoke_token(face.plane, admin, view.id)
@@ -156,7 +156,7 @@ async def test_a_stream_ends_when_its_token_is_revoked_and_tells_nothing_more(fa
             async with asyncio.timeout(30):
                 late = [position async for position, *_ in come]
         assert all(position <= int(revoked) for position in late)
-        assert face.api.streams.total() == 0
+        assert face.http_state.streams.total() == 0
 
 
 @faced
@@ -164,7 +164,7 @@ async def test_a_commit_is_told_at_once(face, monkeypatch):
     """By the commit itself, and not by a look from time to time."""
     monkeypatch.setattr("tenure.faces.api.event_stream.LOOK_SECONDS", 600.0)
     async with (
-        serving(face.api, Listen(port=0)) as address,
+        serving(face.http_state, Listen(port=0)) as address,
         followed(face, address, query="?type=operation.accepted") as come,
         asyncio.timeout(30),
     ):
@@ -280,7 +280,7 @@ async def test_letters_are_listed_replayed_and_discarded(face):
     found = [letter["event"]["sequence"] for letter in first["items"] + rest["items"]]
     assert [int(sequence) for sequence in found] == [row["sequence"] for row in rows]
     by_name = await face.ask("GET", "/v1/subscriptions/there")
-    assert by_name.json["detail"].startswith("there is no subscription of this id; an id is 32")
+    assert by_name.json["detail"].startswith("there is no subscription with this id; an id is 32")
     for odd in ("x", "/", "a/x", f"a/{10**18}"):
         assert (await face.ask("GET", f"{one}/dead-letters?after={odd}")).status == 400
     assert (await face.ask("POST", f"{one}/dead-letters:replay")).json == {"agents": 1}

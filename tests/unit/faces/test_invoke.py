@@ -83,7 +83,7 @@ async def runtime(face: Face, serve: Serve) -> AsyncIterator[None]:
     listening = await asyncio.start_server(connected, "127.0.0.1", 0)
     global ADDRESS  # noqa: PLW0603 (a handler has no other way to learn it)
     ADDRESS = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    face.app = server.build(face.api, faces=[HttpFace("invocations", (ROUTE,))])
+    face.app = server.build(face.http_state, faces=[HttpFace("invocations", (ROUTE,))])
     try:
         yield
     finally:

@@ -68,7 +68,7 @@ async def test_a_wait_ends_when_its_time_is_over_or_the_process_is_to_end(face):
     for seconds in ("60.5", "-1", "x"):
         odd = await face.ask("GET", f"/v1/operations/{name}/wait?seconds={seconds}")
         assert (odd.status, odd.json["field"]) == (400, "seconds")
-    face.api.stopping.set()
+    face.http_state.stopping.set()
     async with asyncio.timeout(30):
         told = await face.ask("GET", f"/v1/operations/{name}/wait?seconds=60")
     assert told.json["state"] == "WAITING"
@@ -197,7 +197,7 @@ async def test_a_stream_beats_while_nothing_happens_and_ends_with_the_process(fa
     await face.until(name, "WAITING")
     following = asyncio.ensure_future(face.ask("GET", f"/v1/operations/{name}/events"))
     await asyncio.sleep(1.5)  # many beats, also on a machine with much else to do
-    face.api.stopping.set()
+    face.http_state.stopping.set()
     async with asyncio.timeout(30):
         told = await following
     assert told.body.count(b": heartbeat\n\n") >= 2
@@ -211,14 +211,14 @@ async def test_a_stream_ends_when_its_token_is_revoked(face):
     admin = await tokens.authenticate(face.plane, ADMIN)
     view, token = await tokens.create_token(face.plane, admin, principal="leaver", role=Role.VIEWER)
     path = f"/v1/operations/{name}/events"
-    real, let_in = face.api.authenticate, asyncio.Event()
+    real, let_in = face.http_state.authenticate, asyncio.Event()
 
     async def authenticate(given):
         caller = await real(given)
         let_in.set()
         return caller
 
-    face.api.authenticate = authenticate
+    face.http_state.authenticate = authenticate
     following = asyncio.ensure_future(face.ask("GET", path, token=token))
     await let_in.wait()
     await tokens.revoke_token(face.plane, admin, view.id)

@@ -209,10 +209,10 @@ async def test_our_own_bug_tells_the_caller_an_id_and_no_more(face, caplog):
         async def broken(_, bug=bug):
             raise bug
 
-        kept, face.api.authenticate = face.api.authenticate, broken
+        kept, face.http_state.authenticate = face.http_state.authenticate, broken
         caplog.clear()
         answer = await face.ask("GET", "/v1/operations")
-        face.api.authenticate = kept
+        face.http_state.authenticate = kept
         assert (answer.status, answer.json["code"]) == (500, "internal")
         assert b"secret" not in answer.body
         found = answer.json["detail"].split()[2]
@@ -225,7 +225,7 @@ async def test_a_store_that_refuses_is_told_with_when_to_ask_again(face):
     async def closed(_):
         raise StoreClosed("the store was closed")
 
-    face.api.authenticate = closed
+    face.http_state.authenticate = closed
     answer = await face.ask("GET", "/v1/operations")
     assert (answer.status, answer.json["code"]) == (503, "store_closed")
     assert answer.headers["retry-after"] == "1"
@@ -238,12 +238,10 @@ async def test_what_the_store_says_is_for_the_log_and_not_for_the_caller(face, c
     async def away(_):
         raise StoreError(said)
 
-    face.api.authenticate = away
+    face.http_state.authenticate = away
     told = await face.ask("GET", "/v1/agents")
     assert (told.status, told.json["code"]) == (503, "store")
-    assert told.json["detail"] == (
-        "Nothing was written; ask again. The control plane's log says more."
-    )
+    assert told.json["detail"] == ("Nothing was written; retry. The control plane's log says more.")
     assert f"GET /v1/agents: {said}" in caplog.text
 
 
@@ -254,12 +252,12 @@ async def test_after_a_commit_of_unknown_outcome_the_face_stops(face, caplog):
     async def lost(_):
         raise CommitUnknown(f"EIO. Whether operation {'c' * 32} was accepted is known then.")
 
-    face.api.authenticate = lost
+    face.http_state.authenticate = lost
     answer = await face.ask("GET", "/v1/operations")
     assert (answer.status, answer.json["code"]) == (503, "commit_unknown")
     assert answer.json["operation"] == "c" * 32
-    assert face.api.stopping.is_set()
-    assert isinstance(face.api.lost, CommitUnknown)
+    assert face.http_state.stopping.is_set()
+    assert isinstance(face.http_state.unknown_commit, CommitUnknown)
     assert (await face.ask("GET", "/readyz")).status == 503
 
 
@@ -272,10 +270,10 @@ async def test_it_is_ready_when_the_store_answers_and_the_engine_takes_work(face
         assert (answer.status, answer.json) == (200, {"status": "ready", "engine": why})
         assert b"tenure_engine_up 0.0\n" in (await face.ask("GET", "/metrics", token="admin")).body
     assert b"tenure_engine_up 1.0\n" in (await face.ask("GET", "/metrics", token="admin")).body
-    face.api.ready = False
+    face.http_state.ready = False
     answer = await face.ask("GET", "/readyz", token="")
     assert (answer.status, answer.json["code"]) == (503, "starting")
-    face.api.ready = True
+    face.http_state.ready = True
     await face.plane.engine.stop()
     assert (await face.ask("GET", "/readyz", token="")).status == 503
     assert (await face.ask("GET", "/livez", token="")).json == {"status": "alive"}
@@ -283,7 +281,9 @@ async def test_it_is_ready_when_the_store_answers_and_the_engine_takes_work(face
 
 @faced
 async def test_it_says_so_while_who_serves_the_providers_cannot_be_asked(face):
-    face.api.plane = replace(face.api.plane, provider_outage=lambda: "process 12 is stopped")
+    face.http_state.plane = replace(
+        face.http_state.plane, provider_outage=lambda: "process 12 is stopped"
+    )
     answer = await face.ask("GET", "/readyz", token="")
     told = {"status": "ready", "providers": "process 12 is stopped"}
     assert (answer.status, answer.json) == (200, told)
@@ -355,7 +355,9 @@ async def test_it_is_unready_with_the_cause_when_a_commit_was_lost(face, monkeyp
         return "the file system of its file is read-only"
 
     monkeypatch.setattr(face.plane.store, "write_problem", write_problem)
-    face.api.lose(CommitUnknown("The store failed while it committed (disk I/O error)."))
+    face.http_state.stop_after_unknown_commit(
+        CommitUnknown("The store failed while it committed (disk I/O error).")
+    )
     answer = await face.ask("GET", "/readyz", token="")
     assert (answer.status, answer.json["code"]) == (503, "stopping")
     assert answer.json["detail"] == (
@@ -368,8 +370,8 @@ async def test_it_is_unready_with_the_cause_when_a_commit_was_lost(face, monkeyp
 async def test_metrics_count_what_is_open_and_what_was_answered(face):
     waiting = await face.accept("waits")
     await face.until(waiting, "WAITING")
-    face.api.step_times.observe("waits", "identity", seconds=0.002)
-    face.api.step_times.observe("waits", "identity", seconds=99.0)
+    face.http_state.step_times.observe("waits", "identity", seconds=0.002)
+    face.http_state.step_times.observe("waits", "identity", seconds=99.0)
     await face.ask("GET", "/v1/operations")
     told = (await face.ask("GET", "/metrics", token="admin")).body.decode()
     for line in (
@@ -458,7 +460,7 @@ async def test_a_face_that_is_listed_is_served_beside_the_others(face):
 
     other = HttpFace("other", foreign_routes=lambda _: [StarletteRoute("/other", hello)])
     assert (await face.ask("GET", "/other", token="")).status == 404
-    face.app = server.build(face.api, faces=[*server.FACES, other])
+    face.app = server.build(face.http_state, faces=[*server.FACES, other])
     assert (await face.ask("GET", "/other", token="")).body == b"hello from another face"
     assert (await face.ask("GET", "/livez", token="")).status == 200
     assert "/other" not in (await face.ask("GET", "/openapi.json")).json["paths"]

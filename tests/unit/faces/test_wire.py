@@ -19,8 +19,8 @@ ASK = b"GET /livez HTTP/1.1\r\nHost: h\r\n"
 @asynccontextmanager
 async def listening(face, **bounds):
     """Where a face with these bounds listens."""
-    api = HttpState(face.plane, bounds=Bounds(**bounds))
-    async with serving(api, Listen(port=0)) as address:
+    http_state = HttpState(face.plane, bounds=Bounds(**bounds))
+    async with serving(http_state, Listen(port=0)) as address:
         host, _, port = address.removeprefix("http://").rpartition(":")
         yield host, int(port)
 

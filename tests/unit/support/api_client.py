@@ -67,11 +67,11 @@ class Face:
     """The HTTP face of a plane, and who asks."""
 
     def __init__(
-        self, api: HttpState, app: Starlette, *, tokens: dict[str, str], held: dict[str, Any]
+        self, http_state: HttpState, app: Starlette, *, tokens: dict[str, str], held: dict[str, Any]
     ) -> None:
-        self.api = api
+        self.http_state = http_state
         self.app = app
-        self.plane = api.plane
+        self.plane = http_state.plane
         self.held = held
         """The providers, which can be asked what they hold."""
         self.tokens = tokens
@@ -170,9 +170,9 @@ async def face(
     async with running(
         settings, plans=(*(plans or PLANS), *lifecycle.PLANS), providers=made, seal=seal
     ) as plane:
-        api = HttpState(plane)
-        api.ready = True
-        yield Face(api, server.build(api), tokens=await tokens_of(plane), held=made)
+        http_state = HttpState(plane)
+        http_state.ready = True
+        yield Face(http_state, server.build(http_state), tokens=await tokens_of(plane), held=made)
 
 
 def faced(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -116,8 +116,8 @@ class KillingStore:
 @contextmanager
 def killing(face: Face, deaths: Deaths) -> Any:
     """Requests die as `deaths` says; the engine lives on."""
-    real = face.api.plane
-    face.api.plane = replace(real, store=cast(Store, KillingStore(real.store, deaths)))
+    real = face.http_state.plane
+    face.http_state.plane = replace(real, store=cast(Store, KillingStore(real.store, deaths)))
     patched = []
     for provider, verb in PROVIDER_CALLS:
         held = face.held[provider]
@@ -131,7 +131,7 @@ def killing(face: Face, deaths: Deaths) -> Any:
     try:
         yield
     finally:
-        face.api.plane = real
+        face.http_state.plane = real
         for held, verb in patched:
             delattr(held, verb)
 

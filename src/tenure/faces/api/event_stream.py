@@ -18,7 +18,7 @@ from tenure.core.limits import STREAMS_MAX
 from tenure.core.roles import Role
 from tenure.faces.http.authenticate import authorise, caller_of
 from tenure.faces.http.problems import ProblemError
-from tenure.faces.http.sse import HEADERS, HEARTBEAT_SECONDS, gone_of
+from tenure.faces.http.sse import HEADERS, HEARTBEAT_SECONDS, wait_for_disconnect
 from tenure.faces.http.table import HttpRequest, Send, Stream
 
 LOOK_SECONDS = 0.5
@@ -34,7 +34,7 @@ def wants_stream(request: HttpRequest) -> bool:
 
 def follow(request: HttpRequest, wanted: EventFilter, last: int) -> Stream:
     """Everything after a position, and what comes."""
-    open_now: Counter[str] = request.api.streams
+    open_now: Counter[str] = request.http_state.streams
     if open_now[request.tenant] >= STREAMS_MAX:
         detail = f"{STREAMS_MAX} streams of this tenant are open here; close one"
         raise ProblemError("too_many_streams", detail)
@@ -42,7 +42,7 @@ def follow(request: HttpRequest, wanted: EventFilter, last: int) -> Stream:
     async def write(send: Send) -> int:
         open_now[request.tenant] += 1
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        gone = asyncio.ensure_future(gone_of(request.receive))
+        gone = asyncio.ensure_future(wait_for_disconnect(request.receive))
         try:
             await _follow(request, wanted, last, gone=gone, send=send)
         except (StoreError, CommitUnknown):
@@ -70,11 +70,12 @@ async def _follow(
     beat_at = loop.time() + HEARTBEAT_SECONDS
     gone.add_done_callback(lambda _: plane.commits.notify())
     await send({"type": "http.response.body", "body": b": ok\n\n", "more_body": True})
-    while not gone.done() and not request.api.stopping.is_set():
+    while not gone.done() and not request.http_state.stopping.is_set():
         number = plane.commits.number
         page = await cloudevents.list_events(plane, request.caller, wanted, after=last, limit=PAGE)
         authorise(
-            await caller_of(request.headers, authenticate=request.api.authenticate), Role.VIEWER
+            await caller_of(request.headers, authenticate=request.http_state.authenticate),
+            Role.VIEWER,
         )
         text = b"event: missed\ndata: {}\n\n" if page.missed else b""
         for row in page.items:

@@ -17,7 +17,7 @@ from tenure.core.retry import OPERATION_STREAM
 from tenure.faces.api.schemas import operations as schemas
 from tenure.faces.http.authenticate import caller_of
 from tenure.faces.http.problems import ProblemError
-from tenure.faces.http.sse import HEADERS, HEARTBEAT_SECONDS, gone_of, last_seen
+from tenure.faces.http.sse import HEADERS, HEARTBEAT_SECONDS, last_seen, wait_for_disconnect
 from tenure.faces.http.table import HttpRequest, Send, Stream
 
 KNOWN_SECONDS = 0.5
@@ -32,7 +32,7 @@ async def progress(request: HttpRequest, operation: str) -> Stream:
 
     async def write(send: Send) -> int:
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        gone = asyncio.ensure_future(gone_of(request.receive))
+        gone = asyncio.ensure_future(wait_for_disconnect(request.receive))
         try:
             await _follow(request, operation, last=last, gone=gone, send=send)
         except (StoreError, CommitUnknown):
@@ -56,7 +56,7 @@ async def _follow(
         if loop.time() >= known_at + KNOWN_SECONDS:
             known_at = loop.time()
             try:
-                await caller_of(request.headers, authenticate=request.api.authenticate)
+                await caller_of(request.headers, authenticate=request.http_state.authenticate)
             except ProblemError:
                 return  # the token was revoked, or has expired
         found = await reads.records_after(plane, operation, last, unless=revision)
@@ -74,7 +74,7 @@ async def _follow(
             if state in SETTLED:
                 return
             pauses, beat_at = OPERATION_STREAM.delays(), loop.time() + HEARTBEAT_SECONDS
-        if request.api.stopping.is_set():
+        if request.http_state.stopping.is_set():
             return
         if loop.time() >= beat_at:
             await send(

@@ -263,8 +263,8 @@ async def serve_plane(options: UpOptions, on_signal: Callable[[], object] = lamb
             requests_per_second=settings.requests_per_second,
             requests_at_once=settings.requests_at_once,
         )
-        api = HttpState(plane, step_times=times, bounds=bounds)
-        when_ready(api.stopping.set)
+        http_state = HttpState(plane, step_times=times, bounds=bounds)
+        when_ready(http_state.stopping.set)
         async with background(warn_about_bus(settings), name="tenure bus probe"):
             with _announce_address(
                 options.home / "address", shared="store" in options.scale
@@ -274,7 +274,7 @@ async def serve_plane(options: UpOptions, on_signal: Callable[[], object] = lamb
                     announce(address)
                     _say_ready(options, address, plane.pause.why)
 
-                await serve(api, listen, told=ready)
+                await serve(http_state, listen, on_listening=ready)
 
 
 async def warn_about_bus(settings: "Settings") -> None:

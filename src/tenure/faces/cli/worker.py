@@ -150,7 +150,7 @@ async def _serve_metrics(
     from tenure.faces.http.server import serving
     from tenure.faces.http.state import HttpState
 
-    api = HttpState(plane, step_times=times)
-    api.ready = True
-    async with serving(api, listen, faces=[Face("probes", PROBES)]) as address:
+    http_state = HttpState(plane, step_times=times)
+    http_state.ready = True
+    async with serving(http_state, listen, faces=[Face("probes", PROBES)]) as address:
         yield f"; metrics at {address}/metrics"

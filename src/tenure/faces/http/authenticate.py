@@ -1,7 +1,7 @@
-"""Who asks: the bearer token of a request, and whether its role suffices.
+"""Authentication by bearer token, and the check of the caller's role.
 
-Nothing is open but the routes whose role is None.  What is said to whoever is not known is always
-the same, so that nothing is learnt by guessing.
+Only routes whose role is None need no token.  The refusal of an unknown token is always the same,
+so that guessing reveals nothing.
 """
 
 import re
@@ -16,21 +16,19 @@ CHALLENGE = (b"www-authenticate", b'Bearer realm="tenure"')
 
 
 async def caller_of(headers: dict[bytes, bytes], *, authenticate: Authenticate) -> Caller:
-    """The caller whose token this is; refused if there is none, or nobody knows it."""
-    given = BEARER.match(headers.get(b"authorization", b""))
-    if given is None:
+    """The caller to whom the token belongs; refuse a missing or unknown token."""
+    bearer = BEARER.match(headers.get(b"authorization", b""))
+    if bearer is None:
         raise ProblemError("unauthenticated", "send a token: Authorization: Bearer TOKEN")
     try:
-        return await authenticate(given[1].decode("ascii"))
+        return await authenticate(bearer[1].decode("ascii"))
     except Unauthenticated:
-        raise ProblemError(
-            "unauthenticated", "this token is not known, or no longer valid"
-        ) from None
+        raise ProblemError("unauthenticated", "this token is unknown or no longer valid") from None
 
 
-def authorise(caller: Caller, needed: Role) -> None:
-    """Refused if the caller's role does not reach so far."""
-    if not caller.role.may(needed):
+def authorise(caller: Caller, required_role: Role) -> None:
+    """Refuse a caller whose role does not include the required one."""
+    if not caller.role.may(required_role):
         raise ProblemError(
-            "forbidden", f"this needs the role {needed}; the token has {caller.role}"
+            "forbidden", f"this needs the role {required_role}; the token has {caller.role}"
         )

@@ -1,9 +1,9 @@
-"""Bodies: one strict reading, then one conversion; what does not fit is named.
+"""Request bodies: a strict JSON parse, then a conversion to the route's Struct.
 
-Refused are equal keys, text that is no UTF-8 or holds half a surrogate pair or a NUL, NaN and its
-kin, integers over 64 bits, nesting over 64 and bodies over 1 MiB, whatever a header promised.
-Reading is quick where nothing is odd; only what was refused is read a second time, to name the
-field.
+Refused are duplicate keys, text that is not UTF-8 or contains half a surrogate pair or a NUL, NaN
+and infinities, integers over 64 bits, nesting over 64 and bodies over 1 MiB, whatever
+Content-Length says.  A valid body is parsed once.  A refused one is parsed a second time to find
+the field.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from tenure.faces.http.problems import ProblemError
 
 BODY_BYTES_MAX = 1 << 20
 UNREAD_BYTES_MAX = 16 << 20
-"""How much of a body that is too large is read and thrown away, so that its sender hears the answer
+"""How much of a body that is too large is read and dropped, so that its sender gets the response
 instead of a broken connection.
 """
 INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 64) - 1
 INTEGER_CHARACTERS_MAX = 20
 EXACT_MAX = float(1 << 53)
-"""Up to here every integer has a float of its own."""
+"""Up to this value every integer is exactly representable as a float."""
 ODD_ESCAPE = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)")
-"""How half a surrogate pair, or NUL, stands in a body that can be read at all."""
-AT = re.compile(r" - at (?:`key` in )?`\$?\.?([^`]*)`$")
-UNKNOWN = re.compile(r"unknown field `(.*?)`")
-MISSING = re.compile(r"missing required field `(.*?)`")
+"""The escape of half a surrogate pair or of NUL, in a body that is otherwise valid JSON."""
+FIELD_PATH = re.compile(r" - at (?:`key` in )?`\$?\.?([^`]*)`$")
+UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
+MISSING_FIELD = re.compile(r"missing required field `(.*?)`")
 FIELD_CHARACTERS_MAX = 200
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -43,21 +43,21 @@ T = TypeVar("T")
 
 
 class ClientDisconnected(Exception):
-    """Whoever asked has gone."""
+    """The client closed its connection."""
 
 
-class _Odd(ValueError):
-    """Something here is refused; a second reading says what and where."""
+class _RefusedValue(ValueError):
+    """The body contains a refused value; the second parse finds which and where."""
 
 
-class _Wrong(NamedTuple):
-    """In the second reading: a number that cannot be kept."""
+class _RefusedNumber(NamedTuple):
+    """In the second parse: a number that cannot be stored."""
 
     text: str
 
 
-class _Pairs(NamedTuple):
-    """In the second reading: an object with all its keys."""
+class _AllPairs(NamedTuple):
+    """In the second parse: an object with all its keys, duplicates included."""
 
     pairs: list[tuple[str, object]]
 
@@ -69,22 +69,23 @@ async def read(
     seconds: float,
     bytes_max: int = BODY_BYTES_MAX,
 ) -> bytes:
-    """The whole body, if it is small enough and comes in time; also when it comes in pieces."""
+    """Read the whole body; refuse one that is too large or does not arrive in time."""
     try:
         async with asyncio.timeout(seconds):
             return await _read(receive, headers, bytes_max)
     except TimeoutError:
-        raise ProblemError("request_timeout", f"a body has {seconds:g} s to come") from None
+        detail = f"the body did not arrive within {seconds:g} s"
+        raise ProblemError("request_timeout", detail) from None
 
 
 async def _read(receive: Receive, headers: dict[bytes, bytes], bytes_max: int) -> bytes:
-    promised = headers.get(b"content-length", b"0")
-    if not promised.isdigit() or len(promised) > INTEGER_CHARACTERS_MAX:
-        raise ProblemError("invalid_header", "a content length is a number", "Content-Length")
-    too_large = int(promised) > bytes_max
+    length = headers.get(b"content-length", b"0")
+    if not length.isdigit() or len(length) > INTEGER_CHARACTERS_MAX:
+        raise ProblemError("invalid_header", "Content-Length must be a number", "Content-Length")
+    too_large = int(length) > bytes_max
     parts: list[bytes] = []
     size = 0
-    more = int(promised) <= UNREAD_BYTES_MAX
+    more = int(length) <= UNREAD_BYTES_MAX
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -96,12 +97,12 @@ async def _read(receive: Receive, headers: dict[bytes, bytes], bytes_max: int) -
             parts.append(part)
         more = message.get("more_body", False) and size <= UNREAD_BYTES_MAX
     if too_large:
-        raise ProblemError("body_too_large", f"a body has at most {bytes_max} bytes")
+        raise ProblemError("body_too_large", f"a body may have at most {bytes_max} bytes")
     return b"".join(parts) if len(parts) > 1 else parts[0]
 
 
 def refuse_other_media(headers: dict[bytes, bytes], media: str = "application/json") -> None:
-    """Only this media type, in UTF-8, is read."""
+    """Refuse a body that is not of this media type, in UTF-8."""
     kind, _, rest = headers.get(b"content-type", b"").decode("latin-1").partition(";")
     charset = rest.replace(" ", "").replace('"', "").lower()
     if kind.strip().lower() != media or charset not in {"", "charset=utf-8"}:
@@ -109,101 +110,104 @@ def refuse_other_media(headers: dict[bytes, bytes], media: str = "application/js
 
 
 def parse(body: bytes, *, depth_max: int = DEPTH_MAX) -> object:
-    """The body as plain data."""
+    """Parse the body into plain data."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
-        detail = f"byte {error.start} is no UTF-8"
+        detail = f"byte {error.start} is not valid UTF-8"
         raise ProblemError("not_utf8", detail) from None
     try:
-        tree = _strict(text)
+        tree = _decode_strictly(text)
     except RecursionError:
         raise ProblemError("too_deep", f"nested more than {depth_max} deep") from None
-    except _Odd:
-        _explain(text, depth_max)
+    except _RefusedValue:
+        _refuse_with_field(text, depth_max)
         raise
     except ValueError as error:
         raise ProblemError("malformed_json", str(error)[:FIELD_CHARACTERS_MAX]) from None
     if text.count("[") + text.count("{") > depth_max or ODD_ESCAPE.search(text):
-        _explain(text, depth_max)
+        _refuse_with_field(text, depth_max)
     return tree
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise _Odd
-    return made
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise _RefusedValue
+    return result
 
 
 def _integer(text: str) -> int:
     if len(text) > INTEGER_CHARACTERS_MAX or not INTEGER_MIN <= int(text) <= INTEGER_MAX:
-        raise _Odd
+        raise _RefusedValue
     return int(text)
 
 
 def _float(text: str) -> float:
-    """The number; as JSON Schema has it, `1.0` is an integer."""
+    """The number; `1.0` counts as an integer, as in JSON Schema."""
     value = float(text)
     if not isfinite(value):
-        raise _Odd
+        raise _RefusedValue
     return int(value) if value.is_integer() and abs(value) <= EXACT_MAX else value
 
 
 def _no_constant(_: str) -> object:
-    raise _Odd
+    raise _RefusedValue
 
 
-_strict = json.JSONDecoder(
-    object_pairs_hook=_once, parse_int=_integer, parse_float=_float, parse_constant=_no_constant
+_decode_strictly = json.JSONDecoder(
+    object_pairs_hook=_unique_keys,
+    parse_int=_integer,
+    parse_float=_float,
+    parse_constant=_no_constant,
 ).decode
 
 
-def _or_wrong(parse_number: Callable[[str], object], text: str) -> object:
+def _or_refused(parse_number: Callable[[str], object], text: str) -> object:
     try:
         return parse_number(text)
-    except _Odd:
-        return _Wrong(text)
+    except _RefusedValue:
+        return _RefusedNumber(text)
 
 
-_lenient = json.JSONDecoder(
-    object_pairs_hook=_Pairs,
-    parse_int=partial(_or_wrong, _integer),
-    parse_float=partial(_or_wrong, _float),
-    parse_constant=_Wrong,
+_decode_leniently = json.JSONDecoder(
+    object_pairs_hook=_AllPairs,
+    parse_int=partial(_or_refused, _integer),
+    parse_float=partial(_or_refused, _float),
+    parse_constant=_RefusedNumber,
 ).decode
 
 
-def _explain(text: str, depth_max: int) -> None:
-    """Refuse the first odd thing with its place; return if there is none."""
+def _refuse_with_field(text: str, depth_max: int) -> None:
+    """Refuse the first invalid value and name its field; return if there is none."""
     try:
-        tree = _lenient(text)
+        tree = _decode_leniently(text)
     except RecursionError:
         raise ProblemError("too_deep", f"nested more than {depth_max} deep") from None
     except ValueError as error:
         raise ProblemError("malformed_json", str(error)[:FIELD_CHARACTERS_MAX]) from None
-    left: list[tuple[str, int, object]] = [("", 0, tree)]
-    while left:
-        place, depth, value = left.pop()
-        place = place[:FIELD_CHARACTERS_MAX]  # it is written out again for all that is in there
+    stack: list[tuple[str, int, object]] = [("", 0, tree)]
+    while stack:
+        place, depth, value = stack.pop()
+        place = place[:FIELD_CHARACTERS_MAX]  # each nested value repeats it in its own path
         match value:
-            case _Wrong(written):
-                detail = f"{written[:40]} is not a number that can be kept"
+            case _RefusedNumber(digits):
+                detail = f"{digits[:40]} is not a number that can be stored"
                 raise ProblemError("number_out_of_range", detail, _field(place))
-            case str() if not _whole(value):
-                detail = "text holds half of a surrogate pair"
+            case str() if not _is_encodable(value):
+                detail = "text contains half of a surrogate pair"
                 raise ProblemError("lone_surrogate", detail, _field(place))
             case str():
                 refuse_nul(value, "invalid_field", place)
-            case _Pairs() | list() if depth >= depth_max:
+            case _AllPairs() | list() if depth >= depth_max:
                 raise ProblemError("too_deep", f"nested more than {depth_max} deep", _field(place))
-            case _Pairs(pairs):
+            case _AllPairs(pairs):
                 _refuse_odd_keys(place, pairs)
                 inner = [(f"{place}.{key}" if place else key, v) for key, v in pairs]
-                left += [(name, depth + 1, v) for name, v in reversed(inner)]
+                stack += [(name, depth + 1, v) for name, v in reversed(inner)]
             case list():
                 numbered = [(f"{place}[{n}]", depth + 1, v) for n, v in enumerate(value)]
-                left += reversed(numbered)
+                stack += reversed(numbered)
             case _:
                 pass
 
@@ -211,23 +215,23 @@ def _explain(text: str, depth_max: int) -> None:
 def _refuse_odd_keys(place: str, pairs: list[tuple[str, object]]) -> None:
     seen: set[str] = set()
     for key, _ in pairs:
-        if not _whole(key):
-            detail = "a key holds half of a surrogate pair"
+        if not _is_encodable(key):
+            detail = "a key contains half of a surrogate pair"
             raise ProblemError("lone_surrogate", detail, _field(place))
         refuse_nul(key, "invalid_field", place)
         if key in seen:
             name = _field(f"{place}.{key}" if place else key)
-            raise ProblemError("duplicate_key", f"the key {key[:80]!r} is given twice", name)
+            raise ProblemError("duplicate_key", f"the key {key[:80]!r} occurs twice", name)
         seen.add(key)
 
 
 def refuse_nul(text: str, code: str, place: str) -> None:
-    """Nobody means it, and not every store can keep it or look for it."""
+    """Refuse text with a NUL character: not every store can store it or search for it."""
     if "\0" in text:
-        raise ProblemError(code, "text holds a NUL character", _field(place))
+        raise ProblemError(code, "text contains a NUL character", _field(place))
 
 
-def _whole(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -240,55 +244,55 @@ def _field(place: str) -> str:
 
 
 def convert(tree: object, into: type[T]) -> T:
-    """Plain data as the Struct that the route declares; what does not fit is named."""
+    """Convert plain data to the Struct that the route declares, or refuse it by field."""
     try:
         return msgspec.convert(tree, into, strict=True)
     except msgspec.ValidationError as error:
-        raise misfit(error, into) from None
+        raise validation_problem(error, into) from None
 
 
-def misfit(error: msgspec.ValidationError, into: type) -> ProblemError:
-    """The refusal that names the field; of an unknown one also the nearest that is known."""
+def validation_problem(error: msgspec.ValidationError, into: type) -> ProblemError:
+    """The problem that names the field; for an unknown field it suggests the nearest known one."""
     text = str(error)
-    found = AT.search(text)
-    place = found[1] if found else ""
-    if named := UNKNOWN.search(text):
-        field = f"{place}.{named[1]}" if place else named[1]
-        detail = f"there is no field {named[1][:80]!r}; {_hint(named[1], place, into)}"
+    path = FIELD_PATH.search(text)
+    place = path[1] if path else ""
+    if unknown := UNKNOWN_FIELD.search(text):
+        field = f"{place}.{unknown[1]}" if place else unknown[1]
+        detail = f"there is no field {unknown[1][:80]!r}; {_hint(unknown[1], place, into)}"
         return ProblemError("unknown_field", detail, _field(field))
-    said = in_words(text.removesuffix(found[0]) if found else text)
-    if named := MISSING.search(text):
-        field = f"{place}.{named[1]}" if place else named[1]
+    reason = in_words(text.removesuffix(path[0]) if path else text)
+    if missing := MISSING_FIELD.search(text):
+        field = f"{place}.{missing[1]}" if place else missing[1]
         return ProblemError("missing_field", f"{field} is missing", _field(field))
-    form = _form(place, into)
+    form = _declared_type(place, into)
     if isinstance(form, inspect.LiteralType):
-        said += f"; say {' or '.join(map(str, form.values))}"
-    return ProblemError("invalid_field", f"{place or 'the body'}: {said}"[:500], _field(place))
+        reason += f"; use {' or '.join(map(str, form.values))}"
+    return ProblemError("invalid_field", f"{place or 'the body'}: {reason}"[:500], _field(place))
 
 
-def _form(place: str, into: type) -> inspect.Type | None:
-    """What is declared there."""
+def _declared_type(place: str, into: type) -> inspect.Type | None:
+    """The type that is declared for the field at this place."""
     form: inspect.Type | None = inspect.type_info(into)
     for name in re.findall(r"\w+|\[[^][]*\]", place):
-        form = _inner(form, name)
+        form = _member_type(form, name)
     return form
 
 
 def _hint(key: str, place: str, into: type) -> str:
-    form = _form(place, into)
+    form = _declared_type(place, into)
     known = [field.encode_name for field in form.fields] if _is_struct(form) else []
     near = get_close_matches(key[:FIELD_CHARACTERS_MAX], known, n=1)
     if near:
         return f"did you mean {near[0]}?"
-    return f"known are {', '.join(sorted(known))}" if known else "none is expected"
+    return f"known fields: {', '.join(sorted(known))}" if known else "no fields are expected"
 
 
 def _is_struct(form: "inspect.Type | None") -> TypeGuard[inspect.StructType]:
     return isinstance(form, inspect.StructType)
 
 
-def _inner(form: "inspect.Type | None", name: str) -> "inspect.Type | None":
-    """The form of what stands at this place of a form."""
+def _member_type(form: "inspect.Type | None", name: str) -> "inspect.Type | None":
+    """The type of one member of a type: of a field, an item or a value."""
     match form:
         case inspect.StructType(fields=fields):
             inner = {field.encode_name: field.type for field in fields}.get(name)

@@ -1,8 +1,8 @@
-"""How much one tenant may ask for, and how long a client may take.
+"""Limits of the HTTP server: requests of each tenant, connections, and time for slow clients.
 
-A tenant has a bucket of requests that fills at a steady rate, and so many places for requests under
-way; who finds neither is told when to come again, and nobody else's are touched.  Buckets are of
-this process alone and begin full.
+A tenant has a token bucket that fills at a steady rate, and a maximum of requests in progress.  A
+request beyond either is refused with the time after which to retry; other tenants are not affected.
+The buckets belong to this process and start full.
 """
 
 import asyncio
@@ -14,87 +14,90 @@ from math import inf
 from tenure.faces.http.problems import ProblemError
 
 BURST_SECONDS = 2.0
-"""A bucket holds what its rate gives in so long."""
+"""A full bucket holds the tokens of so many seconds."""
 IDLE_MAX = 1_024
-"""Buckets after which those that are full again are forgotten."""
+"""With so many buckets, those that are full and unused are dropped."""
 BUSY_SECONDS = 1
-"""When to come again if all places are taken: nobody knows when one gets free."""
+"""When to retry if a tenant has its maximum of requests in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of one HTTP face; `tenure.settings` has those that a host can set."""
+    """The bounds of one HTTP server; `tenure.settings` has those that can be configured."""
 
     requests_per_second: float = 2_000.0
-    """For each tenant; 0: no bound."""
+    """For each tenant; 0: unlimited."""
     requests_at_once: int = 1_000
-    """Under way for each tenant, streams and waits included."""
+    """Requests in progress for each tenant, including streams and waits."""
     connections_max: int = 4_096
-    """And never more than half of the files that the process may open."""
+    """The maximum of connections; it is never more than half of the process's open-file limit."""
     head_seconds: float = 10.0
-    """For a request's line and headers, from the connection or their first byte."""
+    """Time for the request line and headers, from the connection or their first byte on."""
     head_bytes_max: int = 65_536
     body_seconds: float = 30.0
-    """For a body that is read whole."""
+    """Time for a body that is read whole."""
     write_seconds: float = 30.0
-    """For a client to read on, once nothing more fits between us."""
+    """Time for a client to read on, once the socket buffers are full."""
 
 
 class Bucket:
-    """What one tenant has left."""
+    """The token bucket of one tenant, and how many of its requests are in progress."""
 
-    __slots__ = ("at_once", "left", "since")
+    __slots__ = ("in_progress", "tokens", "updated_at")
 
-    def __init__(self, left: float, now: float) -> None:
-        self.left = left
-        self.since = now
-        self.at_once = 0
+    def __init__(self, tokens: float, now: float) -> None:
+        self.tokens = tokens
+        self.updated_at = now
+        self.in_progress = 0
 
 
-class Allowances:
+class RateLimiter:
     """The buckets of all tenants."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._rate = bounds.requests_per_second or inf
-        self._most = max(self._rate * BURST_SECONDS, 1.0)
-        self._at_once = bounds.requests_at_once
+        self._tokens_max = max(self._rate * BURST_SECONDS, 1.0)
+        self._in_progress_max = bounds.requests_at_once
         self._buckets: dict[str, Bucket] = {}
 
     @contextmanager
-    def one(self, tenant: str) -> Iterator[None]:
-        """One request of this tenant, until the block is left; or a refusal."""
-        bucket = self._of(tenant)
-        if bucket.at_once >= self._at_once:
-            detail = f"this tenant has {bucket.at_once} requests under way, as many as it may"
+    def admit(self, tenant: str) -> Iterator[None]:
+        """Count one request of this tenant while the block runs, or refuse it."""
+        bucket = self._bucket_of(tenant)
+        if bucket.in_progress >= self._in_progress_max:
+            detail = f"this tenant has {bucket.in_progress} requests in progress, its maximum"
             raise ProblemError("too_many_requests", detail, retry_after=BUSY_SECONDS)
-        if bucket.left < 1:
-            detail = f"this tenant may ask {self._rate:g} times a second"
+        if bucket.tokens < 1:
+            detail = f"this tenant may send {self._rate:g} requests a second"
             raise ProblemError(
-                "too_many_requests", detail, retry_after=(1 - bucket.left) / self._rate
+                "too_many_requests", detail, retry_after=(1 - bucket.tokens) / self._rate
             )
-        bucket.left -= 1
-        bucket.at_once += 1
+        bucket.tokens -= 1
+        bucket.in_progress += 1
         try:
             yield
         finally:
-            bucket.at_once -= 1
+            bucket.in_progress -= 1
 
-    def _of(self, tenant: str) -> Bucket:
-        """The tenant's bucket as it is now."""
+    def _bucket_of(self, tenant: str) -> Bucket:
+        """The tenant's bucket, filled up to now."""
         now = asyncio.get_running_loop().time()
         bucket = self._buckets.get(tenant)
         if bucket is None:
             if len(self._buckets) >= IDLE_MAX:
-                self._forget_full(now)
-            bucket = self._buckets[tenant] = Bucket(self._most, now)
+                self._drop_full_buckets(now)
+            bucket = self._buckets[tenant] = Bucket(self._tokens_max, now)
         else:
-            bucket.left = min(bucket.left + (now - bucket.since) * self._rate, self._most)
-            bucket.since = now
+            bucket.tokens = self._tokens_at(bucket, now)
+            bucket.updated_at = now
         return bucket
 
-    def _forget_full(self, now: float) -> None:
+    def _tokens_at(self, bucket: Bucket, now: float) -> float:
+        return min(bucket.tokens + (now - bucket.updated_at) * self._rate, self._tokens_max)
+
+    def _drop_full_buckets(self, now: float) -> None:
         self._buckets = {
             tenant: bucket
             for tenant, bucket in self._buckets.items()
-            if bucket.at_once or bucket.left + (now - bucket.since) * self._rate < self._most
+            if bucket.in_progress or self._tokens_at(bucket, now) < self._tokens_max
         }

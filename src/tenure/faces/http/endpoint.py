@@ -1,7 +1,8 @@
-"""One path of the table as an ASGI application: reads the request, calls the handler, answers.
+"""One path of the route table as an ASGI application.
 
-Every way a request can end is an answer: a value, a problem, or a stream.  A commit whose outcome
-nobody knows is answered by 503 with the operation's id, and the face stops.
+It reads the request, calls the handler and sends the response.  Every request ends with a value, a
+problem or a stream.  After a commit whose outcome is unknown the response is 503 with the id of the
+operation, and the server stops.
 """
 
 import logging
@@ -37,14 +38,14 @@ PLAIN = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
 )
-"""On every answer: nothing of it is kept by others, or taken for something else."""
+"""Headers of every response: it is not cached, and its media type is not guessed."""
 
 
-class Path:
+class PathEndpoint:
     """All methods of one path."""
 
-    def __init__(self, api: HttpState, path: str, routes: dict[str, Route]) -> None:
-        self._api = api
+    def __init__(self, http_state: HttpState, path: str, routes: dict[str, Route]) -> None:
+        self._http_state = http_state
         self._path = path
         self._routes = routes
         methods = {*routes, "OPTIONS", *(["HEAD"] if "GET" in routes else [])}
@@ -58,7 +59,7 @@ class Path:
             status = await self._other_method(method, send)
         else:
             status = await self._answer(route, scope, receive, send)
-        self._api.requests[method if route else "OTHER", self._path, status] += 1
+        self._http_state.requests[method if route else "OTHER", self._path, status] += 1
 
     async def _other_method(self, method: str, send: Send) -> int:
         if method == "OPTIONS":
@@ -74,17 +75,19 @@ class Path:
     async def _answer_within(
         self, route: Route, scope: Scope, receive: Receive, send: Send, until_sent: ExitStack
     ) -> int:
-        """Answer; `until_sent` is left when all of the answer is sent."""
-        api, bare = self._api, scope["method"] == "HEAD"
-        request = HttpRequest(api, scope, receive)
+        """Send the response; `until_sent` is closed after the last byte of it was sent."""
+        http_state, bare = self._http_state, scope["method"] == "HEAD"
+        request = HttpRequest(http_state, scope, receive)
         try:
             refuse_repeated_headers(scope, request.headers)
             if route.role is not None:
-                request.caller = await caller_of(request.headers, authenticate=api.authenticate)
-                until_sent.enter_context(api.allowances.one(request.tenant))
+                request.caller = await caller_of(
+                    request.headers, authenticate=http_state.authenticate
+                )
+                until_sent.enter_context(http_state.rate_limiter.admit(request.tenant))
                 authorise(request.caller, route.role)
-            if api.plane.pause.why and route.stops_while_paused:
-                raise ProblemError("held", _pause_reason(api.plane.pause))
+            if http_state.plane.pause.why and route.stops_while_paused:
+                raise ProblemError("held", _pause_reason(http_state.plane.pause))
             await read_request(route, request, scope["path_params"])
             value = await repeats.call(route, request)
         except ProblemError as refusal:
@@ -98,22 +101,22 @@ class Path:
             return await send_problem(send, answer, bare=bare)
         except CommitUnknown as error:
             log.critical("%s %s: %s", route.method, route.path, error)
-            api.lose(error)
+            http_state.stop_after_unknown_commit(error)
             return await send_problem(send, problems.of_lost_commit(error), bare=bare)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the caller is answered)
+        except Exception as error:  # noqa: BLE001 (the caller gets a response in any case)
             return await send_problem(send, self._unforeseen(route, error), bare=bare)
         if isinstance(value, Stream):
             return await value.write(send)
         return await self._send_value(route, value, send, bare=bare)
 
     def _unforeseen(self, route: Route, error: Exception) -> ProblemAnswer:
-        """Our own bug: an id for the caller, everything else for the log."""
-        plane = self._api.plane
-        found = uuid7(plane.store.now(), plane.entropy.bits())
-        log.error("%s %s broke: %s", route.method, route.path, found, exc_info=error)
-        return problems.problem("internal", f"look for {found} in the log")
+        """A bug of ours: the caller gets an id, the log gets the id and the traceback."""
+        plane = self._http_state.plane
+        error_id = uuid7(plane.store.now(), plane.entropy.bits())
+        log.error("%s %s failed; error id %s", route.method, route.path, error_id, exc_info=error)
+        return problems.problem("internal", f"look for {error_id} in the log")
 
-    async def _send_value(self, route: Route, value: Any, send: Send, *, bare: bool) -> int:  # noqa: ANN401 (whatever Struct the route declares)
+    async def _send_value(self, route: Route, value: Any, send: Send, *, bare: bool) -> int:  # noqa: ANN401 (the Struct that the route declares)
         status = route.status
         headers: Headers = ()
         if isinstance(value, Reply):
@@ -127,24 +130,24 @@ class Path:
         return status
 
 
-def _pause_reason(hold: Pause) -> str:
-    """Why nothing changes, and what lets it."""
-    if hold.is_over:
-        return f"{hold.why}; nothing changes here"
+def _pause_reason(pause: Pause) -> str:
+    """Why mutations are refused, and which commands end the pause."""
+    if pause.is_over:
+        return f"{pause.why}; this process accepts no changes"
     return (
-        f"{hold.why}; nothing changes until that is confirmed:"
+        f"{pause.why}; no changes are accepted until the restore is confirmed:"
         " tenure restore --review, then tenure restore --confirm"
     )
 
 
 async def send_problem(send: Send, answer: ProblemAnswer, *, bare: bool = False) -> int:
-    """Answer with a problem."""
+    """Send a problem as the response; return its status."""
     status = answer.problem.status
     body = encode(answer.problem)
     headers: Headers = (PROBLEM, (b"content-length", b"%d" % len(body)), *answer.headers)
-    if status == 401:  # noqa: PLR2004 (the one that must challenge)
+    if status == 401:  # noqa: PLR2004 (the only status that requires a challenge)
         headers += (CHALLENGE,)
-    if status in {408, 413}:  # what is left of the body is not read
+    if status in {408, 413}:  # the rest of the body is not read
         headers += ((b"connection", b"close"),)
     await _send(send, status, headers, b"" if bare else body)
     return status

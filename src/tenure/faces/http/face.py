@@ -1,4 +1,4 @@
-"""A face: one HTTP interface of the control plane, to be listed in `tenure.faces.http.server`."""
+"""A face: one HTTP interface of the control plane; `tenure.faces.http.server` lists them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ def _no_routes(_: HttpState) -> Sequence[BaseRoute]:
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """One interface: its declared routes, and those whose requests and errors have another form."""
+    """One interface: its declared routes, and foreign routes with a format of their own."""
 
     name: str
     routes: tuple[Route, ...] = ()
-    """From the route table: they are in the OpenAPI document and in the reference."""
+    """Declared routes: they are in the OpenAPI document and in the reference."""
     foreign_routes: Callable[[HttpState], Sequence[BaseRoute]] = _no_routes
-    """Routes whose wire format somebody else has defined, such as OAuth's."""
+    """Routes whose wire format is defined by another standard, such as OAuth's."""

@@ -1,7 +1,7 @@
-"""Invocations over HTTP: the request of a caller, and the response that is written to it.
+"""Invocations over HTTP: the request of a caller, and the response that is sent to it.
 
-Every face that takes invocations serves them by `serve`.  The rules of an invocation stand in
-`tenure.app.agents.invocations`; here is only how ASGI carries it.
+Every face that takes invocations serves them by `serve`.  The rules of an invocation are in
+`tenure.app.agents.invocations`; this module adapts them to ASGI.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from tenure.ports.invoker import Headers
 
 REQUEST_BYTES_MAX = 100 << 20
 PIECES_AHEAD_MAX = 4
-"""Pieces of a request that are read before the runtime has taken them."""
+"""How many pieces of a request are buffered for the runtime."""
 CALLER_GONE = 499
 """The status that is counted for a caller who left before the response started."""
 SANDBOX = [
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"sandbox"),
 ]
-"""A response of a runtime is not ours: a browser must not run it under our origin."""
+"""The response comes from an agent's runtime: a browser must not run it under our origin."""
 
 
 async def serve(request: HttpRequest, invocation: Invocation, send: Send) -> int:
@@ -48,12 +48,12 @@ async def serve(request: HttpRequest, invocation: Invocation, send: Send) -> int
 
 
 def _too_large() -> problems.ProblemAnswer:
-    detail = f"an invocation has at most {REQUEST_BYTES_MAX} bytes"
+    detail = f"an invocation may have at most {REQUEST_BYTES_MAX} bytes"
     return problems.problem("body_too_large", detail)
 
 
 class HttpExchange:
-    """Keeps the promises of `tenure.ports.invoker.Exchange` over ASGI."""
+    """Implements `tenure.ports.invoker.Exchange` over ASGI."""
 
     def __init__(self, request: HttpRequest, send: Send) -> None:
         self.headers: Headers = request.scope["headers"]
@@ -70,7 +70,7 @@ class HttpExchange:
         return bool(self.status)
 
     async def watch_caller(self) -> None:
-        """Read until the caller has gone, or has sent too much."""
+        """Read until the caller disconnects or has sent too much."""
         size = 0
         while True:
             message = await self._receive()
@@ -91,15 +91,15 @@ class HttpExchange:
                 yield piece
 
     async def start(self, status: int, headers: Headers) -> None:
-        """Send the status and the headers, with those that keep a browser from running it."""
+        """Send the status and the headers, with the SANDBOX headers added."""
         headers = [*headers, *SANDBOX]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         self.status = status
 
     def send(self, piece: bytes) -> Awaitable[None]:
-        """Send the piece as it is."""
+        """Send the piece unchanged."""
         return self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     def end(self) -> Awaitable[None]:
-        """Say that there is no more."""
+        """Send the end of the response."""
         return self._send({"type": "http.response.body", "body": b""})

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, read from the route table."""
+"""The OpenAPI 3.1 document, generated from the route table."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -57,7 +57,7 @@ def _forms(routes: Iterable[Route]) -> list[Any]:
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401 (a tree of JSON)
-    """The same schema in the dialect of JSON Schema: our patterns end by a look-ahead."""
+    """The schema with patterns as JSON Schema has them: without our look-ahead at the end."""
     if isinstance(schema, dict):
         return {key: _plain(value) for key, value in schema.items()}
     if isinstance(schema, list):
@@ -68,7 +68,7 @@ def _plain(schema: Any) -> Any:  # noqa: ANN401 (a tree of JSON)
 
 
 def _operation(route: Route, refs: dict[int, Json], parts: Json) -> Json:
-    made: Json = {
+    result: Json = {
         "operationId": route.name,
         "summary": route.summary,
         "tags": [route.path.split("/")[2] if route.path.startswith("/v1/") else "plane"],
@@ -77,21 +77,21 @@ def _operation(route: Route, refs: dict[int, Json], parts: Json) -> Json:
         "security": [] if route.role is None else [{"token": []}],
     }
     if route.role is not None:
-        made["description"] = f"Needs the role `{route.role}`."
+        result["description"] = f"Needs the role `{route.role}`."
     if route.raw_body:
-        made["requestBody"] = {
+        result["requestBody"] = {
             "required": False,
             "description": route.raw_body,
             "content": {"*/*": {"schema": {}}},
         }
     elif route.body is not None:
         content = {JSON_MEDIA: {"schema": refs[id(route.body)]}}
-        made["requestBody"] = {"required": not route.empty_body, "content": content}
-    return made
+        result["requestBody"] = {"required": not route.empty_body, "content": content}
+    return result
 
 
 def _parameters(route: Route, parts: Json) -> list[Json]:
-    made: list[Json] = [
+    result: list[Json] = [
         {
             "name": name,
             "in": "path",
@@ -103,27 +103,32 @@ def _parameters(route: Route, parts: Json) -> list[Json]:
     if route.query is not None:
         form = parts[route.query.__name__]
         required = form.get("required", [])
-        made += [
+        result += [
             {"name": name, "in": "query", "required": name in required, "schema": schema}
             for name, schema in form["properties"].items()
         ]
-    made += [_header(name, use) for name, use in request_headers(route)]
-    return made
+    result += [_header(name, use) for name, use in request_headers(route)]
+    return result
 
 
 def request_headers(route: Route) -> list[tuple[str, str]]:
-    """The request headers that a route understands, and what each is for."""
-    made: list[tuple[str, str]] = []
+    """The request headers that a route understands, each with its purpose."""
+    result: list[tuple[str, str]] = []
     if route.idempotent:
         use = "The same key and request have one effect and get the same answer for a day."
-        made.append(("Idempotency-Key", use))
+        result.append(("Idempotency-Key", use))
     if route.conditional:
-        made.append(("If-Match", "Only if the agent's ETag is still this one; else 412."))
-    if route.waits:
-        made.append(
-            ("Prefer", f"`wait=N`: answer when it is settled, or after N ≤ {WAIT_SECONDS_MAX} s.")
+        result.append(
+            ("If-Match", "Change the agent only if this is still its ETag; otherwise 412.")
         )
-    return [*made, *route.headers]
+    if route.waits:
+        result.append(
+            (
+                "Prefer",
+                f"`wait=N`: wait until the operation is settled, {WAIT_SECONDS_MAX} s at most.",
+            )
+        )
+    return [*result, *route.headers]
 
 
 SHAPES = {
@@ -139,7 +144,7 @@ def _header(name: str, use: str) -> Json:
 
 
 def _responses(route: Route, refs: dict[int, Json]) -> Json:
-    made: Json = {}
+    result: Json = {}
     for status, form in {route.status: route.answer, **route.other_answers}.items():
         answer: Json = {"description": route.summary}
         if form is not None or route.media != JSON_MEDIA:
@@ -153,19 +158,19 @@ def _responses(route: Route, refs: dict[int, Json]) -> Json:
             answer["headers"] = {
                 "Location": {"description": "The operation.", "schema": {"type": "string"}}
             }
-        made[str(status)] = answer
+        result[str(status)] = answer
     by_status: dict[int, list[str]] = {}
     for code in route.codes():
         by_status.setdefault(PROBLEMS[code].status, []).append(code)
     for status, codes in sorted(by_status.items()):
-        made[str(status)] = {
+        result[str(status)] = {
             "description": ", ".join(f"`{code}`" for code in codes),
             "content": {MEDIA: {"schema": refs[id(Problem)]}},
         }
         if status in {429, 503}:
-            made[str(status)]["headers"] = {
+            result[str(status)]["headers"] = {
                 "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}
             }
     if route.raw_body:
-        made["default"] = {"description": "What the agent's runtime answered, as it stands."}
-    return made
+        result["default"] = {"description": "The response of the agent's runtime, unchanged."}
+    return result

@@ -1,8 +1,8 @@
-"""Every refusal as it stands on the wire: RFC 9457 problems, one table from code to status.
+"""Refusals on the wire: RFC 9457 problems, with one table from code to status.
 
-A `code` is a stable word; `PROBLEMS` says its status and what it means, and is read backwards by
-whoever calls us.  An error of ours becomes a problem here and nowhere else; of an unforeseen one
-the caller learns an id and no more, and of the store not where it is.
+A `code` is stable; `PROBLEMS` has its status and meaning, and clients look errors up in it.  Only
+this module turns an error of ours into a problem.  An unexpected error shows the caller nothing but
+an id, and an error of the store does not show where the store is.
 """
 
 import re
@@ -26,88 +26,98 @@ from tenure.core.errors import (
 )
 
 MEDIA = "application/problem+json"
-OF_AGENTS = frozenset(
+WITHOUT_OPERATION = frozenset(
     {"name_taken", "wrong_state", "suspended", "quota_exceeded", "resolved", "not_leading"}
 )
-"""Conflicts in which no operation stands in the way."""
+"""Conflicts that are not caused by another operation."""
 OPERATION_ID = re.compile(r"\boperation ([0-9a-f]{32})\b")
-PLACE = re.compile(r"([a-z_]+(?:\[[^]]*\]|\.\w+)*): ")
-"""How a sentence names the field that it is about."""
-LOGGED = "The control plane's log says more."
-"""Instead of the store's own words, which tell user, host and database, or a path."""
+FIELD_PREFIX = re.compile(r"([a-z_]+(?:\[[^]]*\]|\.\w+)*): ")
+"""The field at the start of an error text, such as `limits.memory: `."""
+SEE_LOG = "The control plane's log says more."
+"""Replaces the store's own error text, which shows user, host and database, or a path."""
 RETRY_SECONDS = 1
-"""What a caller is told to wait where nothing better is known."""
+"""The default of `retry_after`."""
 
 
 class Meaning(NamedTuple):
-    """What one code stands for."""
+    """The meaning of one code."""
 
     status: int
     title: str
-    """One short line, always the same."""
+    """One short line, the same for every problem of the code."""
     advice: str
-    """What a caller can do about it; for the reference."""
+    """What the caller can do; shown in the reference."""
 
 
 PROBLEMS: Final[Mapping[str, Meaning]] = {
     # the request cannot be read
     "malformed_json": Meaning(400, "The body is not JSON", "Send one JSON value."),
     "not_utf8": Meaning(400, "The body or the query is not UTF-8", "Encode text as UTF-8."),
-    "duplicate_key": Meaning(400, "A key is given twice", "Give each key of an object once."),
-    "lone_surrogate": Meaning(400, "Text holds half of a surrogate pair", "Send whole characters."),
+    "duplicate_key": Meaning(400, "A key occurs twice", "Use each key of an object once."),
+    "lone_surrogate": Meaning(
+        400, "Text contains half of a surrogate pair", "Send whole characters."
+    ),
     "too_deep": Meaning(400, "The body is nested too deeply", "Nest at most 64 deep."),
     "number_out_of_range": Meaning(
         400,
-        "A number is not one that can be kept",
+        "A number cannot be stored",
         "Send finite numbers, and integers of at most 64 bits.",
     ),
-    "invalid_field": Meaning(400, "A field does not fit", "`field` says which; see its schema."),
+    "invalid_field": Meaning(400, "A field is invalid", "`field` says which; see its schema."),
     "missing_field": Meaning(400, "A field is missing", "`field` says which."),
     "unknown_field": Meaning(
-        400, "A field is not known", "`field` says which; nothing is ignored in silence."
+        400, "A field is unknown", "`field` says which; unknown fields are never ignored."
     ),
-    "unexpected_body": Meaning(400, "No body is expected here", "Send none."),
-    "invalid_parameter": Meaning(400, "A query parameter does not fit", "`field` says which."),
-    "unknown_parameter": Meaning(400, "A query parameter is not known", "`field` says which."),
-    "duplicate_parameter": Meaning(400, "A query parameter is given twice", "Give it once."),
-    "invalid_header": Meaning(400, "A header does not fit", "`field` says which."),
-    "invalid": Meaning(400, "The request makes no sense", "`detail` names the part."),
-    "limit_exceeded": Meaning(400, "A bound was met", "`detail` says which; nothing was written."),
+    "unexpected_body": Meaning(400, "The route takes no body", "Send no body."),
+    "invalid_parameter": Meaning(400, "A query parameter is invalid", "`field` says which."),
+    "unknown_parameter": Meaning(400, "A query parameter is unknown", "`field` says which."),
+    "duplicate_parameter": Meaning(400, "A query parameter occurs twice", "Send it once."),
+    "invalid_header": Meaning(400, "A header is invalid", "`field` says which."),
+    "invalid": Meaning(400, "The request is invalid", "`detail` names the part."),
+    "limit_exceeded": Meaning(
+        400, "A limit is exceeded", "`detail` says which; nothing was written."
+    ),
     # the caller
     "unauthenticated": Meaning(
         401, "A valid bearer token is needed", "Send `Authorization: Bearer TOKEN`."
     ),
     "forbidden": Meaning(
-        403, "The token's role does not allow this", "Ask with a token of the role in `detail`."
+        403, "The token's role does not allow this", "Use a token with the role in `detail`."
     ),
-    # what is asked for
+    # the object of the request
     "not_found": Meaning(
-        404, "There is no such thing", "What belongs to others looks the same as what is not there."
+        404, "It does not exist", "An object of another tenant looks the same as a missing one."
     ),
-    "method_not_allowed": Meaning(405, "Not by this method", "`Allow` lists the methods."),
-    "conflict": Meaning(409, "Something stands in the way", "`detail` names it."),
+    "method_not_allowed": Meaning(
+        405, "The path does not have this method", "`Allow` lists the methods."
+    ),
+    "conflict": Meaning(409, "The request conflicts with the current state", "See `detail`."),
     "operation_in_progress": Meaning(
         409, "An operation works on this agent", "Wait for `operation`, or cancel it."
     ),
-    "past_pivot": Meaning(409, "It is too late to cancel", "There is only forward; wait for it."),
+    "past_pivot": Meaning(
+        409, "It is too late to cancel", "The operation can only go forward; wait for it."
+    ),
     "plan_unknown": Meaning(
-        409, "Only a newer release can do this", "Ask a process of that release."
+        409, "Only a newer release can do this", "Send it to a process of that release."
     ),
-    "ended": Meaning(409, "The operation has ended", "Ask for a new one."),
-    "resolved": Meaning(409, "The finding is resolved already", "Nothing is left to do."),
+    "ended": Meaning(409, "The operation has ended", "Start a new one."),
+    "resolved": Meaning(409, "The finding is resolved already", "There is nothing to do."),
     "not_leading": Meaning(
-        409, "No reconciler looks in this process now", "Ask again, or another process."
+        409, "No reconciler runs in this process now", "Retry, or send it to another process."
     ),
-    "not_stuck": Meaning(409, "Nothing is stuck there", "Wait for it, or cancel it."),
+    "not_stuck": Meaning(409, "The operation or step is not stuck", "Wait for it, or cancel it."),
     "compensating": Meaning(
         409, "The operation is being undone", "Mark the step absent, or abandon the operation."
     ),
-    "illegal_transition": Meaning(409, "Not in this state", "`detail` names the state."),
+    "illegal_transition": Meaning(
+        409, "The current state does not allow this", "`detail` names the state."
+    ),
     "queue_full": Meaning(
         409, "Another operation is queued for this agent", "Wait for `operation`, or cancel it."
     ),
     "not_its_turn": Meaning(
-        409, "The operation waits for another to end", "Cancel it when its turn has come."
+        409, "The operation waits for another to end", "Cancel it after it has started."
     ),
     "name_taken": Meaning(409, "An agent of this name exists", "Choose another name."),
     "awaits_acknowledgement": Meaning(
@@ -115,57 +125,65 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
         "A required subscriber has not acknowledged",
         "Wait for it to acknowledge `operation`, or have an operator override it.",
     ),
-    "wrong_state": Meaning(409, "Not as the agent stands", "`detail` names its state."),
+    "wrong_state": Meaning(
+        409, "The agent's state does not allow this", "`detail` names its state."
+    ),
     "suspended": Meaning(409, "The agent is suspended", "Resume it first."),
-    "not_held": Meaning(409, "The control plane is not held", "There is nothing to confirm."),
+    "not_held": Meaning(409, "The control plane is not paused", "There is nothing to confirm."),
     "precondition_failed": Meaning(
-        412, "It has changed since it was read", "Read it again and decide again."
+        412, "The agent has changed since it was read", "Read it again and decide again."
     ),
     "body_too_large": Meaning(413, "The body is too large", "Send at most 1 MiB."),
     "unsupported_media_type": Meaning(
-        415, "The body is of another kind", "Send `Content-Type: application/json`."
+        415, "The body has another media type", "Send `Content-Type: application/json`."
     ),
     "idempotency_mismatch": Meaning(
         422, "The idempotency key was used for another request", "Use a new key."
     ),
     "request_timeout": Meaning(
-        408, "The body did not come in time", "Send it at once; nothing was done."
+        408, "The body did not arrive in time", "Send it without pauses; nothing was done."
     ),
     "too_many_requests": Meaning(
-        429, "The tenant asks too often, or for too much at once", "Ask again after `retry_after`."
+        429, "The tenant sends too many requests", "Retry after `retry_after` seconds."
     ),
     "quota_exceeded": Meaning(
-        429, "The tenant's quota is used up", "Delete what is not needed, or ask for more."
+        429, "The tenant's quota is used up", "Delete unneeded agents, or raise the quota."
     ),
     "too_many_streams": Meaning(
-        429, "The tenant follows too many streams", "Close one, or ask for pages."
+        429, "The tenant has too many open streams", "Close one, or read pages."
     ),
-    # it is not the caller
-    "internal": Meaning(500, "Something broke here", "`detail` holds an id; the log has more."),
-    "provider": Meaning(502, "A provider failed", "`detail` holds its words."),
-    "rejected": Meaning(502, "A provider refused", "`detail` holds its words."),
-    "outcome_unknown": Meaning(502, "A provider did not answer", "Look before asking again."),
+    # faults that the caller did not cause
+    "internal": Meaning(
+        500, "The control plane has a bug", "`detail` has an id; find it in the log."
+    ),
+    "provider": Meaning(502, "A provider failed", "`detail` has its error text."),
+    "rejected": Meaning(502, "A provider refused", "`detail` has its error text."),
+    "outcome_unknown": Meaning(
+        502, "A provider did not answer", "Check whether it took effect, then retry."
+    ),
     "runtime_broken": Meaning(502, "The agent's runtime did not answer", "See its logs."),
-    "unavailable": Meaning(503, "A provider is not available", "Ask again later."),
-    "not_ready": Meaning(503, "The agent is not ready yet", "Ask again after `retry_after`."),
-    "starting": Meaning(503, "The control plane is not ready", "Ask again after `retry_after`."),
-    "stopping": Meaning(503, "The control plane is stopping", "Ask again after `retry_after`."),
+    "unavailable": Meaning(503, "A provider is not available", "Retry later."),
+    "not_ready": Meaning(503, "The agent is not ready yet", "Retry after `retry_after` seconds."),
+    "starting": Meaning(
+        503, "The control plane is not ready", "Retry after `retry_after` seconds."
+    ),
+    "stopping": Meaning(503, "The control plane is stopping", "Retry after `retry_after` seconds."),
     "held": Meaning(
         503,
-        "The control plane is held: its store was restored",
-        "Look with `GET /v1/plane/review`, then `POST /v1/plane:confirm`.",
+        "The control plane is paused: its store was restored",
+        "Review with `GET /v1/plane/review`, then `POST /v1/plane:confirm`.",
     ),
     "too_many_connections": Meaning(
-        503, "There are too many connections", "Ask again after `retry_after`."
+        503, "There are too many connections", "Retry after `retry_after` seconds."
     ),
-    "store": Meaning(503, "The store cannot be used", "Nothing was written; ask again."),
-    "store_full": Meaning(503, "There is no room for new work", "What was accepted is kept."),
-    "store_closed": Meaning(503, "The store is closed", "Nothing was written; ask again."),
-    "engine": Meaning(503, "The engine cannot be used", "What was accepted is kept; ask again."),
+    "store": Meaning(503, "The store cannot be used", "Nothing was written; retry."),
+    "store_full": Meaning(503, "The store is full", "Accepted operations are not lost."),
+    "store_closed": Meaning(503, "The store is closed", "Nothing was written; retry."),
+    "engine": Meaning(503, "The engine cannot be used", "Accepted operations are not lost; retry."),
     "commit_unknown": Meaning(
         503,
-        "It is not known whether this was kept",
-        "The control plane restarts; ask for `operation` then, or repeat with the same key.",
+        "The outcome of the commit is unknown",
+        "The control plane restarts; then read `operation`, or repeat with the same key.",
     ),
 }
 
@@ -179,15 +197,15 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str
     detail: str = ""
     field: str = ""
-    """The part of the request that does not fit."""
+    """The part of the request that is invalid."""
     operation: str = ""
-    """The operation that stands in the way, or whose fate is not known."""
+    """The operation that conflicts, or whose outcome is unknown."""
     retry_after: int = 0
-    """Seconds after which to ask again."""
+    """Seconds after which to retry."""
 
 
 class ProblemError(Exception):
-    """A request that this face refuses before any use case sees it."""
+    """A request that the HTTP layer refuses before it reaches the application."""
 
     def __init__(
         self,
@@ -203,7 +221,7 @@ class ProblemError(Exception):
         self.detail = detail
         self.field = field
         self.allow = allow
-        """The methods that would do."""
+        """The methods that the path allows."""
         self.retry_after = retry_after
 
 
@@ -217,14 +235,14 @@ class ProblemAnswer(NamedTuple):
 def problem(
     code: str, detail: str = "", *, field: str = "", operation: str = "", retry_after: int = 0
 ) -> ProblemAnswer:
-    """The problem of this code; 429 and 503 always say when to ask again."""
-    known = PROBLEMS[code]
-    if known.status in {429, 503}:
+    """The problem of this code; 429 and 503 always have `retry_after`."""
+    meaning = PROBLEMS[code]
+    if meaning.status in {429, 503}:
         retry_after = max(retry_after, RETRY_SECONDS)
-    made = Problem(
+    body = Problem(
         type=f"urn:tenure:problem:{code}",
-        title=known.title,
-        status=known.status,
+        title=meaning.title,
+        status=meaning.status,
         code=code,
         detail=detail,
         field=field,
@@ -232,39 +250,39 @@ def problem(
         retry_after=retry_after,
     )
     headers = ((b"retry-after", b"%d" % retry_after),) if retry_after else ()
-    return ProblemAnswer(made, headers)
+    return ProblemAnswer(body, headers)
 
 
 def of_problem_error(error: ProblemError) -> ProblemAnswer:
-    """A refusal of this face."""
+    """The problem for a refusal of the HTTP layer."""
     retry_after = ceil(error.retry_after)
-    made, headers = problem(error.code, error.detail, field=error.field, retry_after=retry_after)
+    body, headers = problem(error.code, error.detail, field=error.field, retry_after=retry_after)
     if error.allow:
         headers += ((b"allow", error.allow.encode()),)
-    return ProblemAnswer(made, headers)
+    return ProblemAnswer(body, headers)
 
 
 def of_error(error: TenureError) -> ProblemAnswer | None:
-    """An error of ours as a problem; None if it is our own bug, whose words are not for others."""
+    """The problem for an error of ours; None for a bug, whose text callers must not see."""
     code = error.code
     if isinstance(error, Defect) or code not in PROBLEMS:
         fallback = _family(error)
         if fallback is None:
             return None
         code = fallback
-    named = PLACE.match(str(error)) if isinstance(error, Invalid) else None
-    holder = error.holder if isinstance(error, Conflict) and code not in OF_AGENTS else ""
+    prefix = FIELD_PREFIX.match(str(error)) if isinstance(error, Invalid) else None
+    holder = error.holder if isinstance(error, Conflict) and code not in WITHOUT_OPERATION else ""
     return problem(
         code,
-        f"{PROBLEMS[code].advice} {LOGGED}" if isinstance(error, StoreError) else str(error),
-        field=named[1] if named else "",
+        f"{PROBLEMS[code].advice} {SEE_LOG}" if isinstance(error, StoreError) else str(error),
+        field=prefix[1] if prefix else "",
         operation=holder,
         retry_after=ceil(error.retry_seconds) if isinstance(error, NotReady) else 0,
     )
 
 
 def _family(error: TenureError) -> str | None:
-    """The code of its kind, for one that has a word of its own which is not in the table."""
+    """The general code of the error's class, for an error whose own code is not in the table."""
     for kind, code in (
         (Conflict, "conflict"),
         (LimitExceeded, "limit_exceeded"),
@@ -277,9 +295,10 @@ def _family(error: TenureError) -> str | None:
 
 
 def of_lost_commit(error: CommitUnknown) -> ProblemAnswer:
-    """A commit whose outcome nobody knows: the operation is named, so that it can be looked up."""
-    named = OPERATION_ID.search(str(error))
-    detail = "The control plane restarts and will know then."
+    """The problem for a commit whose outcome is unknown; it has the id of the operation."""
+    operation = OPERATION_ID.search(str(error))
+    detail = "The control plane restarts; the outcome is known after that."
     if isinstance(error, StoreRewound):
         detail = "The database server has lost acknowledged changes: the control plane stops."
-    return problem("commit_unknown", detail, operation=named[1] if named else "", retry_after=2)
+    operation_id = operation[1] if operation else ""
+    return problem("commit_unknown", detail, operation=operation_id, retry_after=2)

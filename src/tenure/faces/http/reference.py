@@ -1,6 +1,6 @@
-"""The reference pages of this face, read from its tables.
+"""The reference pages of the HTTP API, generated from its tables.
 
-`make docs` writes them (`proofs.pages`); a test holds the pages to the tables.
+`make docs` writes them (`proofs.pages`); a test compares the pages with the tables.
 """
 
 from collections.abc import Sequence
@@ -11,58 +11,57 @@ from tenure.faces.http.server import ROUTES
 from tenure.faces.http.table import Route
 
 GENERAL = {400, 401, 403, 413, 415, 500, 503}
-"""Statuses that need no mention with each route: they follow from what it takes."""
+"""Statuses that are not listed with each route: they follow from its parameters."""
 HTTP = """\
 # HTTP
 
-This page is made from the route table; `/openapi.json` says the same to machines, with every
+This page is generated from the route table; `/openapi.json` has the same for machines, with every
 schema.
 
-A request carries `Authorization: Bearer TOKEN`. The token says whose things are asked for and how
-far its role reaches: `viewer` looks, `operator` changes, `approver` says yes to what was asked
-for (nothing needs a yes yet), `admin` hands out tokens and reads the audit log.
-Each role may do what those before it may.
-What belongs to another tenant looks the same as what is not there.
+A request carries `Authorization: Bearer TOKEN`. The token determines the tenant and the role:
+`viewer` reads, `operator` changes, `approver` approves requests (nothing needs an approval yet),
+`admin` issues tokens and reads the audit log. Each role includes the ones before it.
+An object of another tenant looks the same as one that does not exist.
 
 A body is JSON in UTF-8 of at most 1 MiB, nested at most 64 deep. Unknown fields and query
-parameters, equal keys, halves of surrogate pairs, NUL, NaN and integers over 64 bits are refused by
-the name of the field. Instants are seconds since 1970.
+parameters, duplicate keys, halves of surrogate pairs, NUL, NaN and integers over 64 bits are
+refused, and the refusal names the field. Times are seconds since 1970.
 
 - A mutation of an agent answers 202 with an operation and `Location`, and finishes in the
-  background. `Prefer: wait=N` answers when it has ended or is stuck, or after N seconds (60 at
-  most). `?dry_run=true` answers 200 with the plan and does nothing; `warnings` are what a create
-  would be undone for, as far as its runtime can say.
+  background. With `Prefer: wait=N` the response comes when the operation has ended or is stuck, or
+  after N seconds (60 at most). `?dry_run=true` answers 200 with the plan and does nothing;
+  `warnings` lists reasons for which a create would be undone, as far as its runtime can tell.
 - One operation works on an agent at a time: a second mutation gets 409 with the first, unless it
-  closes the agent. `?queue=true` lets it wait for its turn instead, in the one place there is
-  (`queue_full`). It changes nothing before, is judged by how the agent stands then, and ends
-  COMPENSATED if that has no such verb. What closes an agent closes it at once, also with
-  `queue=true`, and takes the place of what is queued, which ends COMPENSATED. A stop is never
-  queued.
-- `Idempotency-Key` (at most 255 printable characters) is taken by every route that changes
-  something: the same key and request have one effect, and get the same answer for a day. Where the
-  answer is an operation or a subscription, it is shown as it is by then; any other answer is stored
-  with the key and sent again as it was, also if its subject has been deleted since. An answer that
-  shows a secret is sealed while it is stored. Another path, query or body under the same key gets
-  422. A key belongs to one principal and one route. A refusal is not stored: the repeated request
-  is judged anew. Exempt are invocations, which are passed to the agent unread, and the OAuth
-  routes, whose standards have no such key.
-- `GET /v1/agents/{agent}` answers with an `ETag`; a mutation with `If-Match` gets 412 once the
-  agent has changed.
-- Lists answer `{"items": […], "next": "…"}`; `?after=NEXT` goes on from there, `"next": null` is
-  the end.
+  closes the agent. With `?queue=true` it waits for the agent lock instead. Only one operation can
+  wait (`queue_full`). It changes nothing until it has the lock; it is then checked against the
+  agent's state, and ends COMPENSATED if that state does not allow it. An operation that closes an
+  agent closes it at once, also with `queue=true`; it replaces the queued operation, which ends
+  COMPENSATED. A stop is never queued.
+- Every route that changes something takes `Idempotency-Key` (at most 255 printable characters):
+  the same key and request have one effect, and get the same answer for a day. If the answer is an
+  operation or a subscription, a repeated request gets its current state. Any other answer is stored
+  with the key and sent again unchanged, even if the object has been deleted since. An answer that
+  contains a secret is sealed while it is stored. Another path, query or body under the same key
+  gets 422. A key belongs to one principal and one route. A refusal is not stored: a repeated
+  request is processed again. Invocations, which are passed to the agent unread, and the OAuth
+  routes, whose standards have no such key, do not take it.
+- `GET /v1/agents/{agent}` answers with an `ETag`; a mutation with `If-Match` gets 412 if the
+  agent has changed since.
+- Lists answer `{"items": […], "next": "…"}`; `?after=NEXT` gets the next page, `"next": null`
+  marks the last one.
 - `GET /v1/operations/{operation}/events` is a stream of server-sent events: one for each record
-  of the journal with its number as `id`, then `settled` with the operation. `Last-Event-ID` goes
-  on from there. A comment every 5 seconds keeps it open.
-- `POST /v1/agents/{agent}/invocations` is passed through to the agent's runtime, streaming both
-  ways. The caller's token is never passed on; of the headers only those that describe the body,
-  the session and the trace are, and `X-Amzn-Bedrock-AgentCore-Runtime-Custom-*`.
+  of the journal with its number as `id`, then `settled` with the operation. `Last-Event-ID` resumes
+  the stream after that record. A comment every 5 seconds keeps the connection open.
+- `POST /v1/agents/{agent}/invocations` is passed through to the agent's runtime, streaming in both
+  directions. The caller's token is never passed on. Only those headers are passed on that describe
+  the body, the session and the trace, and `X-Amzn-Bedrock-AgentCore-Runtime-Custom-*`.
 - `{agent}` is an agent's name or its uid.
 
 Refusals are described in [problems.md](problems.md).
 
 ## Routes
 
-| request | role | answer | what it does |
+| request | role | response | what it does |
 | ------- | ---- | ------ | ------------ |
 """
 
@@ -70,10 +69,10 @@ PROBLEMS_HEAD = """\
 # Problems
 
 Every refusal is `application/problem+json` (RFC 9457): `type`, `title`, `status`, `code`, and
-where they are known `detail`, `field` (the part of the request that does not fit), `operation`
-(the one that stands in the way, or whose fate is not known) and `retry_after` in seconds, which
-is the header `Retry-After` too. The `code` is stable; `detail` is for people. 401 carries
-`WWW-Authenticate`, 405 `Allow`.
+where they are known `detail`, `field` (the invalid part of the request), `operation` (the one that
+conflicts, or whose outcome is unknown) and `retry_after` in seconds, which is also the header
+`Retry-After`. The `code` is stable; `detail` is for people. 401 has the header `WWW-Authenticate`,
+405 has `Allow`.
 
 | code | status | what it means | what to do |
 | ---- | ------ | ------------- | ---------- |
@@ -93,8 +92,8 @@ def http_page(routes: Sequence[Route] = ROUTES) -> str:
 def problems_page() -> str:
     """docs/reference/problems.md."""
     rows = "".join(
-        f"| `{code}` | {told.status} | {told.title} | {told.advice} |\n"
-        for code, told in PROBLEMS.items()
+        f"| `{code}` | {meaning.status} | {meaning.title} | {meaning.advice} |\n"
+        for code, meaning in PROBLEMS.items()
     )
     return PROBLEMS_HEAD + rows
 
@@ -107,17 +106,16 @@ def _answer(route: Route) -> str:
 
 
 def _section(route: Route) -> str:
-    told = document([route], version="0")["paths"][route.path][route.method.lower()]
+    described = document([route], version="0")["paths"][route.path][route.method.lower()]
     lines = [f"\n### {route.method} {route.path}\n", f"{route.summary}.\n"]
     if route.body is not None:
         optional = ", which may be left out" if route.empty_body else ""
         lines.append(f"Body: {route.body.__name__}{optional}: {_fields(route.body)}.\n")
     if route.raw_body:
         lines.append(f"Body: {route.raw_body}\n")
-    asked = [one for one in told["parameters"] if one["in"] == "query"]
-    if asked:
-        named = ", ".join(f"`{one['name']}`" for one in asked)
-        lines.append(f"Query: {named}.\n")
+    parameters = [one["name"] for one in described["parameters"] if one["in"] == "query"]
+    if parameters:
+        lines.append(f"Query: {', '.join(f'`{name}`' for name in parameters)}.\n")
     headers = request_headers(route)
     if headers:
         lines.append(f"Headers: {', '.join(f'`{name}`' for name, _ in headers)}.\n")

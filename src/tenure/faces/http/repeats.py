@@ -1,7 +1,7 @@
-"""Repeated requests: the handler is called once for each idempotency key, and answers once.
+"""Repeated requests: for each idempotency key the handler is called once.
 
-The command of a handler stores the answer in the commit that has its effect.  What it has not
-stored (it had nothing to do, or its effect lies in a provider) is stored here, after it.
+The command of a handler stores the answer in the commit that has its effect.  If it did not (there
+was nothing to do, or the effect is in a provider), the answer is stored here, after the handler.
 """
 
 from typing import Any
@@ -11,8 +11,8 @@ from tenure.core.errors import CallerError
 from tenure.faces.http.table import HttpRequest, Reply, Route, encode
 
 
-async def call(route: Route, request: HttpRequest) -> Any:  # noqa: ANN401 (as handlers answer)
-    """The answer of the route's handler, or the one that is stored for an equal request."""
+async def call(route: Route, request: HttpRequest) -> Any:  # noqa: ANN401 (as handlers return)
+    """Call the route's handler, or return the answer that is stored for an equal request."""
     idempotency, plane = request.idempotency, request.plane
     if not idempotency.has_key:
         return await route.handler(request)
@@ -27,7 +27,7 @@ async def call(route: Route, request: HttpRequest) -> Any:  # noqa: ANN401 (as h
         except RepeatedRequest:
             continue  # its answer is stored by now, unless its day has just ended
         except CallerError:
-            # The request that stands in the way may be this one, carried out since we looked.
+            # The conflict may be with this same request, completed since `find_answer`.
             stored = await idempotency.find_answer(plane)
             if stored is None:
                 raise
@@ -35,5 +35,5 @@ async def call(route: Route, request: HttpRequest) -> Any:  # noqa: ANN401 (as h
         return value
 
 
-def _reply(stored: StoredAnswer) -> Reply:
-    return Reply(stored.body, stored.status)
+def _reply(answer: StoredAnswer) -> Reply:
+    return Reply(answer.body, answer.status)

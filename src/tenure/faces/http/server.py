@@ -1,7 +1,7 @@
-"""The server: the table as a Starlette application, run by uvicorn until it is told to stop.
+"""The HTTP server: the route table as a Starlette application, run by uvicorn.
 
-It never listens beyond this machine without TLS, and it stops when nobody knows any more what is on
-disk.  Signals are the host's affair.
+It listens on other addresses than loopback only with TLS.  It stops after a commit whose outcome is
+unknown.  The process that runs it handles signals.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from tenure.core.errors import Invalid
 from tenure.faces.api import face as api_face
 from tenure.faces.http import openapi, problems
 from tenure.faces.http.bounds import Bounds
-from tenure.faces.http.endpoint import PLAIN, Path
+from tenure.faces.http.endpoint import PLAIN, PathEndpoint
 from tenure.faces.http.face import Face
+from tenure.faces.http.protocol import bounded_protocol
 from tenure.faces.http.state import HttpState
 from tenure.faces.http.table import Route, encode
-from tenure.faces.http.wire import wire
 from tenure.faces.oauth import face as oauth_face
 
 FACES: tuple[Face, ...] = (api_face.FACE, oauth_face.FACE)
@@ -42,51 +42,51 @@ ROUTES: tuple[Route, ...] = tuple(route for face in FACES for route in face.rout
 """Every declared route."""
 KEEP_ALIVE_SECONDS = 75
 GRACE_SECONDS = 10
-"""How long answers under way may take once the server is told to stop."""
+"""How long responses in progress may take after the server was asked to stop."""
 DATE_SECONDS = 1.0
-"""How old the date in an answer may be."""
+"""The age that the Date header of a response may reach."""
 BACKLOG = 2_048
 
 
 class Segment(Convertor[str]):
-    """One part of a path up to a slash or a verb: `{agent}` is not `a:suspend`."""
+    """One path segment, up to a slash or colon: `{agent}` does not match `a:suspend`."""
 
     regex = "[^/:]+"
 
     def convert(self, value: str) -> str:
-        """As it is."""
+        """Return the segment unchanged."""
         return value
 
     def to_string(self, value: str) -> str:
-        """As it is."""
+        """Return the segment unchanged."""
         return value
 
 
 register_url_convertor("segment", Segment())
 
 
-def build(api: HttpState, *, faces: Sequence[Face] = FACES) -> Starlette:
-    """The application: one entry for each path, so that 405 names every method of it."""
+def build(http_state: HttpState, *, faces: Sequence[Face] = FACES) -> Starlette:
+    """Build the application, with one entry for each path, so that a 405 lists all its methods."""
     routes = [route for face in faces for route in face.routes]
-    api.document = msgspec.json.encode(openapi.document(routes, version=version("tenure")))
+    http_state.document = msgspec.json.encode(openapi.document(routes, version=version("tenure")))
     by_path: dict[str, dict[str, Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, {})[route.method] = route
     mounted: list[BaseRoute] = [
-        Mounted(re.sub(r"{(\w+)}", r"{\1:segment}", path), Path(api, path, methods))
+        Mounted(re.sub(r"{(\w+)}", r"{\1:segment}", path), PathEndpoint(http_state, path, methods))
         for path, methods in by_path.items()
     ]
 
-    async def refused(_: Request, error: Exception) -> Response:
-        del error  # it can only be 404: every path of the table takes all methods
-        api.requests["OTHER", "", 404] += 1
+    async def answer_not_found(_: Request, error: Exception) -> Response:
+        del error  # it can only be a 404, because every path of the table accepts all methods
+        http_state.requests["OTHER", "", 404] += 1
         answer = problems.problem("not_found", "there is nothing at this path")
         headers = {name.decode(): value.decode() for name, value in PLAIN}
         return Response(encode(answer.problem), 404, headers, media_type=problems.MEDIA)
 
     app = Starlette(
-        routes=[*mounted, *(route for face in faces for route in face.foreign_routes(api))],
-        exception_handlers={HTTPException: refused},
+        routes=[*mounted, *(route for face in faces for route in face.foreign_routes(http_state))],
+        exception_handlers={HTTPException: answer_not_found},
     )
     app.router.redirect_slashes = False  # a 307 would answer POST /v1/agents/ without a problem
     return app
@@ -94,23 +94,23 @@ def build(api: HttpState, *, faces: Sequence[Face] = FACES) -> Starlette:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where to listen, and with which certificate."""
+    """The address to listen on, and the TLS certificate."""
 
     host: str = "127.0.0.1"
     port: int = 7450
-    """0: any that is free."""
+    """0: any free port."""
     certificate: str = ""
-    """The file with the certificate chain; needed beyond this machine."""
+    """The file with the certificate chain; required unless the host is a loopback address."""
     key: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse to speak in the clear to others."""
+        """Refuse plain HTTP on an address that other machines can reach."""
         if bool(self.certificate) != bool(self.key):
             message = "TLS needs both a certificate and its key"
             raise Invalid(message)
         if not self.certificate and not _is_loopback(self.host):
             message = (
-                f"{self.host} can be reached by others: give a certificate and its key, "
+                f"{self.host} can be reached from other machines: give a certificate and its key, "
                 "or listen on 127.0.0.1"
             )
             raise Invalid(message)
@@ -126,7 +126,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _within_files(bounds: Bounds) -> Bounds:
-    """Bounds that leave half of the files that may be open to everything else."""
+    """The bounds, with connections limited to half of the files that the process may open."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files == resource.RLIM_INFINITY:
         return bounds
@@ -134,14 +134,14 @@ def _within_files(bounds: Bounds) -> Bounds:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn's server, which leaves signals to its host and ends when that stops."""
+    """Uvicorn's server; it leaves signals to the process and ends when `stopping` is set."""
 
     def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
         super().__init__(config)
         self._stopping = stopping
 
     async def main_loop(self) -> None:
-        """See to the date in answers, once a second: uvicorn's own loop looks ten times."""
+        """Refresh the Date header once a second; uvicorn's own loop wakes ten times a second."""
         while not self._stopping.is_set():
             await self.on_tick(0)
             with contextlib.suppress(TimeoutError):
@@ -149,15 +149,15 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Leave the signal handlers as they are."""
         yield
 
 
-def _config(api: HttpState, listen: Listen, app: Starlette) -> uvicorn.Config:
-    """What uvicorn is told, loaded: a certificate that is none is refused here."""
+def _config(http_state: HttpState, listen: Listen, app: Starlette) -> uvicorn.Config:
+    """Uvicorn's configuration, loaded, so that a bad certificate is refused before the start."""
     config = uvicorn.Config(
         app,
-        http=wire(_within_files(api.bounds)),
+        http=bounded_protocol(_within_files(http_state.bounds)),
         ws="none",
         interface="asgi3",
         lifespan="on",
@@ -173,13 +173,13 @@ def _config(api: HttpState, listen: Listen, app: Starlette) -> uvicorn.Config:
     file = ""
     try:
         for file in filter(None, (listen.certificate, listen.key)):
-            with open(file, "rb"):  # noqa: PTH123 (only whether it can be read)
+            with open(file, "rb"):  # noqa: PTH123 (only to check that it can be read)
                 pass
         config.load()
     except ssl.SSLError as error:
         message = (
-            f"{listen.certificate} and {listen.key} are no certificate chain and its key, both as"
-            f" PEM ({error.reason or error}): nobody could speak TLS here"
+            f"{listen.certificate} and {listen.key} are not a certificate chain and its key in PEM"
+            f" format ({error.reason or error}): TLS cannot be served with them"
         )
         raise Invalid(message) from None
     except OSError as error:
@@ -190,14 +190,14 @@ def _config(api: HttpState, listen: Listen, app: Starlette) -> uvicorn.Config:
 
 @contextlib.asynccontextmanager
 async def serving(
-    api: HttpState, listen: Listen, *, faces: Sequence[Face] = FACES
+    http_state: HttpState, listen: Listen, *, faces: Sequence[Face] = FACES
 ) -> AsyncIterator[str]:
-    """Serve while the block runs; it is given the address, such as `http://127.0.0.1:7450`.
+    """Serve while the block runs; yields the address, such as `http://127.0.0.1:7450`.
 
-    The socket listens before the block begins, and answers under way may end when it is left.
+    The socket listens before the block starts.  After the block, responses in progress may finish.
     """
-    app = build(api, faces=faces)
-    server = _Server(_config(api, listen, app), api.stopping)
+    app = build(http_state, faces=faces)
+    server = _Server(_config(http_state, listen, app), http_state.stopping)
     try:
         bound = socket.create_server(
             (listen.host, listen.port),
@@ -206,34 +206,36 @@ async def serving(
         )
     except OSError as error:
         message = (
-            f"cannot listen on {listen.host}:{listen.port}: {error.strerror}; --port N names"
-            " another (of a worker --metrics HOST:N), 0 any that is free"
+            f"cannot listen on {listen.host}:{listen.port}: {error.strerror}; choose another port"
+            " with --port N (a worker: --metrics HOST:N); 0 means any free port"
         )
         raise Invalid(message) from None
     port = bound.getsockname()[1]
     running = asyncio.create_task(server.serve(sockets=[bound]), name="tenure http")
     try:
-        while not server.started and not running.done():  # noqa: ASYNC110 (it has no event for this)
+        while not server.started and not running.done():  # noqa: ASYNC110 (uvicorn has no event for this)
             await asyncio.sleep(0.001)
         host = f"[{listen.host}]" if ":" in listen.host else listen.host
         yield f"{'https' if listen.certificate else 'http'}://{host}:{port}"
     finally:
-        api.stopping.set()
+        http_state.stopping.set()
         server.should_exit = True
         await asyncio.shield(running)
 
 
-async def serve(api: HttpState, listen: Listen, *, told: Callable[[str], None]) -> None:
-    """Serve until `api.stopping` is set; raise the CommitUnknown that set it, if one did.
+async def serve(
+    http_state: HttpState, listen: Listen, *, on_listening: Callable[[str], None]
+) -> None:
+    """Serve until `http_state.stopping` is set; raise the CommitUnknown that set it, if one did.
 
-    `told` is called with the address as soon as it can be asked.
+    `on_listening` is called with the address as soon as requests are accepted.
     """
-    async with serving(api, listen) as address:
-        api.ready = True
-        told(address)
+    async with serving(http_state, listen) as address:
+        http_state.ready = True
+        on_listening(address)
         async with asyncio.TaskGroup() as tasks:
-            if api.plane.invoker is not None:
-                tasks.create_task(api.plane.invoker.load(), name="tenure invoker")
-            await api.stopping.wait()
-    if api.lost is not None:
-        raise api.lost
+            if http_state.plane.invoker is not None:
+                tasks.create_task(http_state.plane.invoker.load(), name="tenure invoker")
+            await http_state.stopping.wait()
+    if http_state.unknown_commit is not None:
+        raise http_state.unknown_commit

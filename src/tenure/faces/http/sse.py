@@ -1,4 +1,4 @@
-"""Server-sent events: what every stream of them shares."""
+"""Server-sent events: headers, heartbeat and resume position that all streams share."""
 
 import re
 
@@ -13,22 +13,22 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
     (b"x-content-type-options", b"nosniff"),
 ]
-SEEN = re.compile(rb"([0-9]{1,19})(?:-[0-9a-f]{1,64})?")
+LAST_EVENT_ID = re.compile(rb"([0-9]{1,19})(?:-[0-9a-f]{1,64})?")
 
 
 def last_seen(headers: dict[bytes, bytes]) -> int:
-    """The position of the last event that a client has seen, 0 if it says none.
+    """The position of the last event that the client has received; 0 without the header.
 
-    A stream's `id` is the position alone; the `id` of an event begins with it.
+    The `id` in the stream is the position alone; the `id` of an event starts with it.
     """
-    named = SEEN.fullmatch(headers.get(b"last-event-id", b"0"))
-    if named is None or int(named[1]) > POSITION_MAX:
-        words = "Last-Event-ID is the `id` of a line of the stream, or of an event"
-        raise ProblemError("invalid_header", words, "Last-Event-Id")
-    return int(named[1])
+    match = LAST_EVENT_ID.fullmatch(headers.get(b"last-event-id", b"0"))
+    if match is None or int(match[1]) > POSITION_MAX:
+        detail = "Last-Event-ID must be an `id` of the stream, or the id of an event"
+        raise ProblemError("invalid_header", detail, "Last-Event-Id")
+    return int(match[1])
 
 
-async def gone_of(receive: Receive) -> None:
-    """Return when whoever asked has hung up."""
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""What all faces of one HTTP server share: the plane, counters, limits, whether it is stopping."""
+"""The state that all faces of one HTTP server share: the plane, counters, limits, the stop flag."""
 
 import asyncio
 from collections import Counter
@@ -10,7 +10,7 @@ from tenure.app.safety.write_probe import WriteProbe
 from tenure.app.tenancy import tokens
 from tenure.core.errors import CommitUnknown
 from tenure.core.roles import Caller
-from tenure.faces.http.bounds import Allowances, Bounds
+from tenure.faces.http.bounds import Bounds, RateLimiter
 from tenure.telemetry.counters import StepTimes
 
 Authenticate = Callable[[str], Awaitable[Caller]]
@@ -22,27 +22,27 @@ class HttpState:
     def __init__(
         self, plane: Plane, *, step_times: StepTimes | None = None, bounds: Bounds | None = None
     ) -> None:
-        """Serve this plane to whoever has a token of it."""
+        """Serve this plane to callers who have a token of it."""
         self.plane = plane
         self.bounds = Bounds() if bounds is None else bounds
-        self.allowances = Allowances(self.bounds)
+        self.rate_limiter = RateLimiter(self.bounds)
         self.authenticate: Authenticate = partial(tokens.authenticate, plane)
         self.requests: Counter[tuple[str, str, int]] = Counter()
-        """Answers by method, route and status."""
+        """The number of responses by method, route and status."""
         self.streams: Counter[str] = Counter()
-        """Streams of events that are open, by tenant."""
+        """The number of open event streams by tenant."""
         self.step_times = StepTimes() if step_times is None else step_times
         self.write_probe = WriteProbe()
         self.ready = False
-        """Whether the plane has started; told by whoever starts it."""
+        """Whether the plane has started; the process that starts it sets this."""
         self.stopping = asyncio.Event()
-        """Set when the process is about to end: whoever waits in here comes to an end."""
-        self.lost: CommitUnknown | None = None
-        """The commit whose outcome nobody knows; from then on nothing is acknowledged."""
+        """Set when the process is about to end; waits and streams then end."""
+        self.unknown_commit: CommitUnknown | None = None
+        """The commit whose outcome is unknown; after it nothing is acknowledged any more."""
         self.document = b"{}"
         """The OpenAPI document."""
 
-    def lose(self, error: CommitUnknown) -> None:
-        """Nobody knows what is on disk: stop, so that the next start reads it."""
-        self.lost = self.lost or error
+    def stop_after_unknown_commit(self, error: CommitUnknown) -> None:
+        """Stop the server, so that the next start reads from disk whether the commit is there."""
+        self.unknown_commit = self.unknown_commit or error
         self.stopping.set()

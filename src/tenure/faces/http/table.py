@@ -1,8 +1,9 @@
-"""The route table: a route is declared once, and everything else is read from it.
+"""The route table: a route is declared once, and everything else is derived from it.
 
-From a `Route` follow who may ask, how the request is read and what of it is refused, the answer,
-the OpenAPI document, the reference and the fuzz generator.  A request goes one way: find the path,
-authenticate, authorise, check the path's names, the query, the headers, the body; then the handler.
+A `Route` determines the required role, the parsing and validation of the request, the response,
+the OpenAPI document, the reference page and the fuzz generator.  A request passes these stages in
+order: find the path, authenticate, authorise, check path parameters, query, headers and body, then
+call the handler.
 """
 
 import re
@@ -54,12 +55,12 @@ SINGLE_HEADERS = (
 
 
 class Repeat(Enum):
-    """What a repeated request under the same idempotency key is answered with."""
+    """The response to a repeated request under the same idempotency key."""
 
     ANSWER = "answer"
     """The first answer, which is stored with the key: the same status and bytes."""
     RESULT = "result"
-    """What the first request made, as it is now: the command finds it by the key."""
+    """The current state of the object that the first request made; the key leads to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +69,16 @@ class Route:
 
     method: str
     path: str
-    """As users see it: `/v1/agents/{agent}:suspend`."""
+    """The path as the documentation shows it: `/v1/agents/{agent}:suspend`."""
     handler: "Handler"
     summary: str
     role: Role | None = None
     """The least role that may send it; None: no token is needed."""
     answer: Any = None
-    """The Struct that a successful answer has as its body; None: it has no body."""
+    """The Struct that is the body of a successful response; None: there is no body."""
     status: int = 200
     other_answers: dict[int, Any] = field(default_factory=dict)
-    """Bodies of other successful answers by status, such as that of a dry run."""
+    """Bodies of other successful responses by status, such as that of a dry run."""
     body: Any = None
     empty_body: bool = False
     """The body is optional; it is `{}` if it is missing."""
@@ -87,21 +88,21 @@ class Route:
     problems: tuple[str, ...] = ()
     """Codes of problems that this route can answer with, besides those of every such route."""
     no_key: str = ""
-    """Why it takes no Idempotency-Key though it changes something; every other such route does."""
+    """Why a route that changes something takes no Idempotency-Key; empty: it takes one."""
     repeat: Repeat = Repeat.ANSWER
     shows_secret: bool = False
-    """Its answer shows a secret: it is sealed while it is stored for a repeated request."""
+    """The response contains a secret: it is sealed while it is stored for a repeated request."""
     waits: bool = False
     """It takes `Prefer: wait=N`."""
     conditional: bool = False
     """It takes If-Match."""
     works_while_paused: bool = False
-    """It changes something, and is answered even while the plane is paused after a restore."""
+    """The route changes something and works even while the plane is paused after a restore."""
     media: str = "application/json"
     streams: bool = False
     """It answers with server-sent events if the request accepts them."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Further request headers, with what each is for."""
+    """Further request headers, each with its purpose."""
 
     @property
     def mutates(self) -> bool:
@@ -129,7 +130,7 @@ class Route:
         return re.findall(r"{(\w+)}", self.path)
 
     def codes(self) -> tuple[str, ...]:
-        """Every problem it can answer with."""
+        """The code of every problem that the route can answer with."""
         return tuple(dict.fromkeys(self._codes()))
 
     def _codes(self) -> Iterator[str]:
@@ -183,12 +184,12 @@ class HttpRequest:
     """One request as a handler sees it."""
 
     __slots__ = (
-        "api", "body", "caller", "headers", "idempotency", "idempotency_key", "if_match", "names",
-        "query", "receive", "scope", "wait_seconds",
+        "body", "caller", "headers", "http_state", "idempotency", "idempotency_key", "if_match",
+        "names", "query", "receive", "scope", "wait_seconds",
     )  # fmt: skip
 
-    def __init__(self, api: HttpState, scope: Scope, receive: Receive) -> None:
-        self.api = api
+    def __init__(self, http_state: HttpState, scope: Scope, receive: Receive) -> None:
+        self.http_state = http_state
         self.scope = scope
         self.receive = receive
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -203,22 +204,22 @@ class HttpRequest:
         """The request under its key, where the route stores its answer."""
         self.if_match = ""
         self.wait_seconds: int | None = None
-        """What `Prefer: wait` asks for."""
+        """The seconds of the header `Prefer: wait`."""
 
     @property
     def tenant(self) -> str:
-        """The tenant of the token: a request concerns no other."""
+        """The tenant of the token; a request can reach no other tenant."""
         return self.caller.tenant
 
     @property
     def plane(self) -> Plane:
         """The control plane."""
-        return self.api.plane
+        return self.http_state.plane
 
     def answered_by(self, show: Callable[[Any], Any]) -> IdempotentRequest:
         """The request under its key, for a command that stores the answer with its effect.
 
-        `show` makes the answer from what the command returns.
+        `show` makes the answer from the command's result.
         """
         if self.idempotency.has_key:
             self.idempotency.encode_answer = lambda result: encode(show(result))
@@ -231,12 +232,12 @@ class Reply:
 
     value: Any
     status: int = 0
-    """0: as the route says."""
+    """0: the status of the route."""
     headers: Headers = ()
 
 
 class Stream:
-    """An answer that is sent piece by piece: server-sent events, or an invocation."""
+    """A response that is sent in pieces: server-sent events, or an invocation."""
 
     __slots__ = ("write",)
 
@@ -250,23 +251,23 @@ encode = msgspec.json.Encoder().encode
 
 
 def refuse_repeated_headers(scope: Scope, headers: dict[bytes, bytes]) -> None:
-    """Refuse a request that has two of a header of which there can be one."""
-    given = scope["headers"]
-    if len(given) == len(headers):
+    """Refuse a request that repeats a header which may occur only once."""
+    pairs = scope["headers"]
+    if len(pairs) == len(headers):
         return
-    names = [name for name, _ in given]
+    names = [name for name, _ in pairs]
     for name in SINGLE_HEADERS:
         if names.count(name) > 1:
             title = name.decode().title()
-            raise ProblemError("invalid_header", f"{title} is given twice", title)
+            raise ProblemError("invalid_header", f"the header {title} occurs twice", title)
 
 
 async def read_request(route: Route, request: HttpRequest, names: dict[str, str]) -> None:
     """Read the parts of a request that its route declares; refuse any other part."""
     for name, value in names.items():
         if not NAME_MATCHERS[name](value):
-            named = "id; an id is 32 digits of 0-9 and a-f" if NAMES[name] == ID else "name"
-            raise ProblemError("not_found", f"there is no {name} of this {named}")
+            form = "id; an id is 32 digits of 0-9 and a-f" if NAMES[name] == ID else "name"
+            raise ProblemError("not_found", f"there is no {name} with this {form}")
     request.names = names
     raw = request.scope["query_string"]
     if route.query is not None:
@@ -278,16 +279,16 @@ async def read_request(route: Route, request: HttpRequest, names: dict[str, str]
     if route.conditional and b"if-match" in request.headers:
         request.if_match = _text(request.headers, b"if-match")
     if route.waits and b"prefer" in request.headers:
-        asked = PREFERRED_WAIT.search(request.headers[b"prefer"].decode("latin-1"))
-        if asked:
-            request.wait_seconds = min(int(asked[1]), WAIT_SECONDS_MAX)
+        wait = PREFERRED_WAIT.search(request.headers[b"prefer"].decode("latin-1"))
+        if wait:
+            request.wait_seconds = min(int(wait[1]), WAIT_SECONDS_MAX)
     tree = await _read_body(route, request) if route.mutates and not route.raw_body else None
     if request.idempotency_key and route.repeat is Repeat.ANSWER:
         request.idempotency = _identify(route, request, tree)
 
 
 def _identify(route: Route, request: HttpRequest, tree: object) -> IdempotentRequest:
-    """The request under its key; it is the same if path, query and body are."""
+    """The request under its key; two requests are equal if their path, query and body are."""
     pairs = sorted(
         parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
     )
@@ -302,8 +303,8 @@ def _identify(route: Route, request: HttpRequest, tree: object) -> IdempotentReq
 
 
 async def _read_body(route: Route, request: HttpRequest) -> object:
-    """Read the body that the route declares; the JSON tree as it was sent."""
-    seconds = request.api.bounds.body_seconds
+    """Read the body that the route declares; return it as the plain JSON tree that was sent."""
+    seconds = request.http_state.bounds.body_seconds
     body = await bodies.read(request.receive, request.headers, seconds=seconds)
     if route.body is None:
         if body:
@@ -321,7 +322,8 @@ def _text(headers: dict[bytes, bytes], name: bytes) -> str:
     text = headers[name].decode("latin-1")
     if not text or not text.isascii() or not text.isprintable():
         title = name.decode().title()
-        raise ProblemError("invalid_header", f"{title} is printable ASCII, and not empty", title)
+        detail = f"the header {title} must be printable ASCII and not empty"
+        raise ProblemError("invalid_header", detail, title)
     return text
 
 

@@ -13,14 +13,14 @@ from tenure.faces.oauth.routes import routes
 from tenure.ports.identity import Authorization
 
 
-def _routes(api: HttpState) -> Sequence[BaseRoute]:
-    plane = api.plane
+def _routes(http_state: HttpState) -> Sequence[BaseRoute]:
+    plane = http_state.plane
     if "identity" not in plane.providers:
         return ()
 
     async def admin(bearer: str) -> str | None:
         try:
-            caller = await api.authenticate(bearer)
+            caller = await http_state.authenticate(bearer)
         except Unauthenticated:
             return None
         return caller.tenant if caller.role.may(Role.ADMIN) else None

@@ -15,7 +15,7 @@ from tenure.faces.http.table import HttpRequest, Repeat, Reply, Route, Stream
 
 PIECE_SECONDS = 1.0
 """How long one wait lasts before it is looked whether the process is about to end."""
-DECIDED = ("ended", "plan_unknown", "conflict")
+OPERATOR_PROBLEMS = ("ended", "plan_unknown", "conflict")
 
 
 async def wait_until_settled(
@@ -27,7 +27,11 @@ async def wait_until_settled(
     while True:
         left = max(0.0, min(until - plane.store.now(), PIECE_SECONDS))
         seen = await reads.wait(plane, request.tenant, operation, seconds=left)
-        if seen.state in SETTLED or plane.store.now() >= until or request.api.stopping.is_set():
+        if (
+            seen.state in SETTLED
+            or plane.store.now() >= until
+            or request.http_state.stopping.is_set()
+        ):
             return seen
 
 
@@ -170,28 +174,28 @@ ROUTES = (
     Route(
         "POST", f"{ONE}:cancel", cancel_operation, "Undo an operation",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
-        repeat=Repeat.RESULT, problems=("past_pivot", "not_its_turn", *DECIDED),
+        repeat=Repeat.RESULT, problems=("past_pivot", "not_its_turn", *OPERATOR_PROBLEMS),
     ),
     Route(
         "POST", f"{ONE}:retry", retry_operation, "Try what is stuck again, now",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
-        repeat=Repeat.RESULT, problems=("not_stuck", *DECIDED),
+        repeat=Repeat.RESULT, problems=("not_stuck", *OPERATOR_PROBLEMS),
     ),
     Route(
         "POST", f"{ONE}:abandon", abandon_operation, "End a stuck operation as it is",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
-        repeat=Repeat.RESULT, problems=("not_stuck", *DECIDED),
+        repeat=Repeat.RESULT, problems=("not_stuck", *OPERATOR_PROBLEMS),
     ),
     Route(
         "POST", f"{ONE}/steps/{{step}}:adopt", adopt_step, "Say that a stuck step did happen",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
         repeat=Repeat.RESULT, body=schemas.Adopt, empty_body=True,
-        problems=("not_stuck", "compensating", "limit_exceeded", "invalid", *DECIDED),
+        problems=("not_stuck", "compensating", "limit_exceeded", "invalid", *OPERATOR_PROBLEMS),
     ),
     Route(
         "POST", f"{ONE}/steps/{{step}}:mark-absent", mark_step_absent,
         "Say that a stuck step holds nothing",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
-        repeat=Repeat.RESULT, problems=("not_stuck", *DECIDED),
+        repeat=Repeat.RESULT, problems=("not_stuck", *OPERATOR_PROBLEMS),
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from tenure.faces.http.problems import ProblemError
 from tenure.faces.http.table import HttpRequest, Route
 from tenure.telemetry import metrics, scrape
 
-LOST = "the process is about to end, because the store failed during a commit"
+COMMIT_LOST = "the process is about to end, because the store failed during a commit"
 STORE_SECONDS = 1.0
 """How long the store may take to answer before the plane counts as not ready."""
 
@@ -23,18 +23,20 @@ async def readyz(request: HttpRequest) -> schemas.HealthStatus:
     If not, the problem says what is wrong with the store.  Work waits if the engine cannot be
     reached.
     """
-    api = request.api
-    if api.stopping.is_set():
+    http_state = request.http_state
+    if http_state.stopping.is_set():
         problem = "the process is about to end"
-        if api.lost is not None:
-            problem = await api.write_probe.explain(api.plane, LOST, STORE_SECONDS)
+        if http_state.unknown_commit is not None:
+            problem = await http_state.write_probe.explain(
+                http_state.plane, COMMIT_LOST, STORE_SECONDS
+            )
         raise ProblemError("stopping", problem)
-    held = api.plane.pause.why
-    if not api.ready or not (api.plane.engine.accepts or held):
+    held = http_state.plane.pause.why
+    if not http_state.ready or not (http_state.plane.engine.accepts or held):
         raise ProblemError("starting", "the engine does not take work yet")
-    if problem := await api.write_probe.problem(api.plane, seconds=STORE_SECONDS):
+    if problem := await http_state.write_probe.problem(http_state.plane, seconds=STORE_SECONDS):
         raise ProblemError("starting", problem)
-    plane, status = api.plane, "held" if held else "ready"
+    plane, status = http_state.plane, "held" if held else "ready"
     return schemas.HealthStatus(
         status=status, engine=plane.engine.away, providers=plane.provider_outage()
     )
@@ -72,15 +74,18 @@ async def confirm_plane(request: HttpRequest) -> schemas.PlaneStatus:
 
 async def get_metrics(request: HttpRequest) -> bytes:
     """The metrics that the caller's tenant may see."""
-    api = request.api
+    http_state = request.http_state
     return await scrape.exposition(
-        api.plane, request.tenant, step_times=api.step_times, requests=api.requests
+        http_state.plane,
+        request.tenant,
+        step_times=http_state.step_times,
+        requests=http_state.requests,
     )
 
 
 async def openapi(request: HttpRequest) -> bytes:
     """The document."""
-    return request.api.document
+    return request.http_state.document
 
 
 ROUTES = (

@@ -1,7 +1,7 @@
-"""The wire: uvicorn's HTTP protocol, with an end to the patience for slow clients.
+"""Uvicorn's HTTP protocol with limits for slow clients and for the number of connections.
 
-A client that does not finish its headers, or that stops reading, is cut off, and beyond so many
-connections a new one is told to come again.  Bodies are bounded where they are read.
+A client that does not finish its headers in time, or stops reading, is disconnected.  A connection
+beyond the maximum gets a 503 with Retry-After.  Bodies are bounded in `tenure.faces.http.body`.
 """
 
 import asyncio
@@ -13,39 +13,41 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from tenure.faces.http import problems
 from tenure.faces.http.bounds import Bounds
 
-FULL = problems.problem("too_many_connections", "every connection that can be served is taken")
+CONNECTIONS_FULL = problems.problem(
+    "too_many_connections", "the server has its maximum of connections"
+)
 
 
-def wire(bounds: Bounds) -> type[HttpToolsProtocol]:
-    """The protocol, held to these bounds."""
-    return type("BoundedWire", (Wire,), {"bounds": bounds})
+def bounded_protocol(bounds: Bounds) -> type[HttpToolsProtocol]:
+    """The protocol class with these bounds."""
+    return type("ProtocolWithBounds", (BoundedProtocol,), {"bounds": bounds})
 
 
-class Wire(HttpToolsProtocol):
+class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
     bounds: ClassVar[Bounds] = Bounds()
-    _begun = False
-    """Whether a request is expected whose headers are not complete."""
+    _awaits_headers = False
+    """Whether a request is expected or started, and its headers are not complete."""
     _head: asyncio.TimerHandle | None = None
-    """Runs while headers are waited for."""
+    """The timer that runs until the headers are complete."""
     _unread: asyncio.TimerHandle | None = None
-    """Runs while nothing more can be written."""
+    """The timer that runs while the client does not read."""
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Expect a request, or refuse the connection."""
         super().connection_made(transport)
         if len(self.connections) > self.bounds.connections_max:
-            transport.write(_response(FULL))
+            transport.write(_response(CONNECTIONS_FULL))
             transport.close()
             self._cut_if_unread()
         else:
-            self._begun = True
+            self._awaits_headers = True
             self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Stop the timers."""
         self._stop_head()
         self._stop_unread()
         super().connection_lost(exc)
@@ -53,7 +55,7 @@ class Wire(HttpToolsProtocol):
     # ------------------------------------------------------------------------------------- reading
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes before the headers are complete."""
+        """Count the bytes that arrive before the headers are complete."""
         if self._head is not None:
             self._head_bytes += len(data)
             if self._head_bytes > self.bounds.head_bytes_max + len(data):
@@ -61,17 +63,17 @@ class Wire(HttpToolsProtocol):
                 self.send_400_response("The headers are too large.")
                 return
         super().data_received(data)
-        if self._begun:
+        if self._awaits_headers:
             self._expect_head()
 
     def on_message_begin(self) -> None:
-        """A request begins: its headers have to end in time."""
+        """Note that a request starts, so that its headers must be complete in time."""
         super().on_message_begin()
-        self._begun = True
+        self._awaits_headers = True
 
     def on_headers_complete(self) -> None:
-        """In time."""
-        self._begun = False
+        """Stop the timer of the headers."""
+        self._awaits_headers = False
         self._stop_head()
         super().on_headers_complete()
 
@@ -88,18 +90,18 @@ class Wire(HttpToolsProtocol):
     # ------------------------------------------------------------------------------------- writing
 
     def pause_writing(self) -> None:
-        """Nothing more fits: the client has to read on."""
+        """Start the timer of the client: the buffer is full, so it has to read."""
         super().pause_writing()
         if self._unread is None:
             self._unread = self.loop.call_later(self.bounds.write_seconds, self._abort)
 
     def resume_writing(self) -> None:
-        """It does."""
+        """Stop the timer of the client: it has read."""
         self._stop_unread()
         super().resume_writing()
 
     def on_response_complete(self) -> None:
-        """What is left of an answer must be read too, also when the connection ends with it."""
+        """Limit the time to read the rest of the response, also if the connection ends with it."""
         super().on_response_complete()
         self._cut_if_unread()
 
@@ -122,7 +124,7 @@ class Wire(HttpToolsProtocol):
 
 
 def _response(answer: problems.ProblemAnswer) -> bytes:
-    """A whole response, where no request was read."""
+    """The bytes of a whole response, sent without reading a request."""
     body = msgspec.json.encode(answer.problem)
     lines = [
         b"HTTP/1.1 %d Service Unavailable" % answer.problem.status,
