@@ -243,7 +243,10 @@ async def all_ended(plane: Any) -> dict[str, str]:
     """How each operation ends."""
     ended: dict[str, str] = {}
     for row in await reads.list_operations(plane, TENANT):
-        name, label = row.id, row.agent
+        known: Any = row  # a release before the records has dictionaries
+        name, label = (
+            (known["id"], known["agent"]) if isinstance(known, dict) else (known.id, known.agent)
+        )
         seen = await get_operation(plane, TENANT, name)
         if seen.state not in {"SUCCEEDED", "COMPENSATED"}:
             with suppress(Conflict):  # it has ended meanwhile
