@@ -1,4 +1,4 @@
-"""Every event: a past fact, committed with the change it tells of."""
+"""The types of events: past facts, committed with the change that they describe."""
 
 from enum import StrEnum
 from hashlib import blake2b
@@ -32,26 +32,26 @@ EVENT_TYPES: Final = (*OperationEvent, *AGENT_EVENTS.values())
 
 
 PREFIX: Final = "tenure."
-"""What the types of event begin with in CloudEvents."""
+"""The prefix of event types in CloudEvents."""
 SEQUENCE_DIGITS: Final = 20
 
 
 EPOCH_SPAN: Final = 1_000_000_000
-"""Events in one epoch: the milliards of a number are the epoch it was given in."""
+"""Event numbers of one epoch: a number divided by this is the epoch in which it was given."""
 
 
 def in_epoch(number: int, epoch: int) -> int:
-    """The same number in this epoch: greater than any that was given in an earlier one."""
+    """The same number in this epoch; it is greater than all numbers of earlier epochs."""
     return epoch * EPOCH_SPAN + number % EPOCH_SPAN
 
 
 def event_id(position: int, agent: str, sequence: int | None, at: float) -> str:
-    """The same for the same event whenever it is told, and no other's.
+    """The unique id of an event; it is the same at every delivery.
 
-    After a restore positions are given again: the rest keeps the new ones apart from the old.
+    After a restore positions are used again: the hash tells the new events from the old.
     """
-    told = repr((agent, sequence, at)).encode()
-    return f"{position}-{blake2b(told, digest_size=8).hexdigest()}"
+    parts = repr((agent, sequence, at)).encode()
+    return f"{position}-{blake2b(parts, digest_size=8).hexdigest()}"
 
 
 def sequence_text(sequence: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Bounds that several rooms share; what only one room needs stands there.
+"""Bounds that several rooms share; a bound of one room is defined there.
 
 A bound that is met is an error with a sentence; only what others say of a failure is cut.
 """
@@ -24,23 +24,23 @@ CREDENTIALS_MAX = 32
 SCOPES_MAX = 64
 """Scopes of one audience."""
 LOG_BYTES_MIN, LOG_BYTES_MAX = 4_096, 1_073_741_824
-"""What is kept of what an agent prints."""
+"""How much of an agent's output is stored."""
 PORT_MIN, PORT_MAX = 1_024, 65_535
 """A port that an agent asks for."""
 INPUT_BYTES_MAX = 262_144
-"""What an operation is given, encoded."""
+"""The input of an operation, as JSON."""
 RESULT_BYTES_MAX = 65_536
-"""What one step may return, encoded."""
+"""The result of a step, as JSON."""
 DEPTH_MAX = 64
 """How deep plain data may be nested."""
 IDENTIFIER_CHARACTERS_MAX = 255
 """A tenant's, principal's, agent's or signal's name."""
 DETAIL_CHARACTERS_MAX = 500
-"""A provider's own words, kept beside an intent or in a cause: the rest is cut."""
+"""The message of a provider in an intent or a cause; the rest is cut."""
 SIGNALS_MAX = 100
-"""Signals kept for one operation."""
+"""Signals of one operation."""
 LATE_SECONDS = 60.0
-"""How long what was sent to a provider before its key was burned may still turn up."""
+"""How long a call that was sent before its key was burned may still arrive."""
 IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 IDEMPOTENCY_SECONDS = 86_400.0
 """How long a key answers with its operation at least."""
@@ -72,7 +72,7 @@ STREAMS_MAX = 100
 PAGE_MAX = 1_000
 """Rows in one page of a list."""
 POLL_SECONDS_MIN = 0.001
-"""Between two looks at what is under way, whatever a plan asks for."""
+"""The shortest time between two polls, whatever a plan requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class StepLimits:
     retry_cap_seconds: float = STEP.cap_seconds
     """The delays between attempts: `tenure.core.retry.STEP` with these two numbers."""
     visible_seconds: float = 0.0
-    """How long the provider may say "absent" of what it has just been given."""
+    """How long the provider may answer "absent" about a resource that it has just created."""
 
     def retry_seconds(self, attempts: int, fraction: float) -> float:
         """Return the delay before the next attempt; `fraction` is random, in [0, 1)."""
@@ -98,7 +98,7 @@ class StepLimits:
 
     @property
     def within(self) -> str:
-        """By when it should have been done, in words."""
+        """The deadline in words."""
         if self.deadline_seconds >= YEARS:
             return f"and failed {FAILURES_MAX} times in a row"
         return f"within {self.deadline_seconds:g} s"

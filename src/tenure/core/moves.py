@@ -1,4 +1,4 @@
-"""Moves: what `tenure.core.saga` says to perform, one step's do, undo or inspect at a time."""
+"""Moves: the actions that `tenure.core.saga` decides on, each for one step."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,7 +31,7 @@ class Move(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """What to perform now, and when to look again if nothing else happens (None: not by time)."""
+    """What to perform now, and when to check again if nothing happens (None: not by time)."""
 
     now: tuple[Move, ...]
     wake_at: float | None

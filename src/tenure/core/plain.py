@@ -1,4 +1,4 @@
-"""Plain data: what an operation may be given and what a step may return.
+"""Plain data: the inputs of operations and the results of steps.
 
 Mappings with text for keys, lists, text, finite numbers, truth values and nothing, to a bounded
 depth: what JSON keeps and gives back the same, whoever reads it.

@@ -52,7 +52,7 @@ class Inquiry(StrEnum):
     ASK = "ask"
     """Inspect by key first."""
     REPEAT = "repeat"
-    """The do itself only looks, or is idempotent by its key: do it again."""
+    """The do only reads, or is idempotent by its key: call it again."""
     NOBODY_KNOWS = "nobody_knows"
     """Neither: the step stops as unknown and waits for an operator."""
 
@@ -64,7 +64,7 @@ class Undo(StrEnum):
 
 
 nothing: Final = Undo.NOTHING
-"""Said out loud: this step leaves nothing that would have to be undone."""
+"""The explicit statement that a step leaves nothing to undo."""
 repeat: Final = Inquiry.REPEAT
 nobody_knows: Final = Inquiry.NOBODY_KNOWS
 
@@ -77,8 +77,8 @@ class Step:
         name: unique in its plan.
         do: one port call; what it sends follows from the operation's input, earlier results and its
             key, and from nothing else.
-        undo: the compensation, idempotent and content with "never happened"; or `nothing`, said out
-            loud.
+        undo: the compensation; it is idempotent and succeeds if the step never happened.  Or
+            `nothing`, stated explicitly.
         inspect: what the world says of the step's key; or `repeat`, or `nobody_knows`.
         kind: compensatable, pivot or retriable.
         slot: the kind of resource it makes ("runtime"); empty for a step that makes none.
@@ -102,12 +102,12 @@ class Step:
     """Whether its undo is a call."""
 
     def __post_init__(self) -> None:
-        """Read once what the saga asks at every move; a word may be given as plain text."""
+        """Compute once what the saga reads at every move; an enum may be given as plain text."""
         assign = object.__setattr__
         for part, words in (("kind", StepKind), ("undo", Undo), ("inspect", Inquiry)):
-            given = getattr(self, part)
-            if isinstance(given, str) and given in set(words):
-                assign(self, part, words(given))
+            value = getattr(self, part)
+            if isinstance(value, str) and value in set(words):
+                assign(self, part, words(value))
         inquiry = self.inspect if isinstance(self.inspect, Inquiry) else Inquiry.ASK
         object.__setattr__(self, "inquiry", inquiry)
         object.__setattr__(self, "undoes", self.undo not in (None, Undo.NOTHING))
@@ -198,7 +198,7 @@ class Plan:
         assign(self, "digest", blake2b(self._body.encode(), digest_size=16).hexdigest())
 
     def body(self) -> str:
-        """The plan as canonical JSON: what an operation keeps of it.  Functions are only named."""
+        """The plan as canonical JSON, as operations store it.  Functions are only named."""
         return self._body
 
     def _encode(self) -> str:
@@ -226,28 +226,28 @@ def _alone(act: Act, stage: tuple[Step, ...]) -> Moves | None:
 
 
 def plan_from_body(body: str, find: Callable[[str, int, str], Step | None]) -> Plan:
-    """The plan that an operation kept, with its functions looked up as plan@version/step."""
+    """The plan of a stored body, with its functions looked up as plan@version/step."""
     whole = json.loads(body)
     name, version = whole["name"], whole["version"]
     stages: list[list[Step]] = []
     for stage in whole["stages"]:
         steps: list[Step] = []
-        for kept in stage:
-            known = find(name, version, kept["name"])
-            if known is None or not _can_perform(known, kept):
-                _no(f"nobody here knows how to perform {name}@{version}/{kept['name']}")
-            undo = {"call": known.undo, "nothing": nothing, "": None}[kept["undo"]]
-            asks = kept["inspect"] == Inquiry.ASK
+        for stored in stage:
+            known = find(name, version, stored["name"])
+            if known is None or not _can_perform(known, stored):
+                _no(f"nobody here knows how to perform {name}@{version}/{stored['name']}")
+            undo = {"call": known.undo, "nothing": nothing, "": None}[stored["undo"]]
+            asks = stored["inspect"] == Inquiry.ASK
             steps.append(
                 Step(
-                    kept["name"],
+                    stored["name"],
                     do=known.do,
                     undo=undo,
-                    inspect=known.inspect if asks else Inquiry(kept["inspect"]),
-                    kind=StepKind(kept["kind"]),
-                    slot=kept["slot"],
-                    needs=tuple(kept["needs"]),
-                    limits=StepLimits(**kept["limits"]),
+                    inspect=known.inspect if asks else Inquiry(stored["inspect"]),
+                    kind=StepKind(stored["kind"]),
+                    slot=stored["slot"],
+                    needs=tuple(stored["needs"]),
+                    limits=StepLimits(**stored["limits"]),
                 )
             )
         stages.append(steps)
@@ -255,21 +255,21 @@ def plan_from_body(body: str, find: Callable[[str, int, str], Step | None]) -> P
 
 
 def missing_from(body: str, find: Callable[[str, int, str], Step | None]) -> list[str]:
-    """Every plan@version/step that a kept plan names and that cannot be performed here."""
+    """Every plan@version/step of a stored plan that cannot be performed here."""
     whole = json.loads(body)
     name, version = whole["name"], whole["version"]
     missing: list[str] = []
-    for kept in (step for stage in whole["stages"] for step in stage):
-        known = find(name, version, kept["name"])
-        if known is None or not _can_perform(known, kept):
-            missing.append(f"{name}@{version}/{kept['name']}")
+    for stored in (step for stage in whole["stages"] for step in stage):
+        known = find(name, version, stored["name"])
+        if known is None or not _can_perform(known, stored):
+            missing.append(f"{name}@{version}/{stored['name']}")
     return missing
 
 
-def _can_perform(known: Step, kept: Mapping[str, object]) -> bool:
-    """Whether the step has every function that the kept one names; an undo left out would leak."""
-    undo = known.undoes or kept["undo"] != "call"
-    return undo and (known.inquiry is Inquiry.ASK or kept["inspect"] != Inquiry.ASK)
+def _can_perform(known: Step, stored: Mapping[str, object]) -> bool:
+    """Whether the step has every function that the stored one names; a missing undo would leak."""
+    undo = known.undoes or stored["undo"] != "call"
+    return undo and (known.inquiry is Inquiry.ASK or stored["inspect"] != Inquiry.ASK)
 
 
 def _refuse_nonsense(plan: Plan) -> None:
@@ -310,7 +310,7 @@ def _refuse_step(plan: Plan, step: Step) -> None:
     if not isinstance(step.limits, StepLimits):
         _no(f"{where}: its limits must be a StepLimits, not {step.limits!r}")
     if step.kind is StepKind.COMPENSATABLE and step.undo is None:
-        _no(f"{where} declares no undo; give it one, or say undo=nothing out loud")
+        _no(f"{where} declares no undo; give it one, or say undo=nothing")
     if step.kind is not StepKind.COMPENSATABLE and step.undo is not None:
         _no(f"{where} is {step.kind} and declares an undo that would never run; leave it out")
     if step.inspect is None or step.inspect is Inquiry.ASK:
@@ -348,8 +348,8 @@ def _refuse_order(plan: Plan) -> None:
 def _refuse_needs(plan: Plan) -> None:
     stage_of = {step.name: n for n, stage in enumerate(plan.stages) for step in stage}
     needs = {step.name: step.needs for stage in plan.stages for step in stage}
-    for name, wanted in needs.items():
-        for other in wanted:
+    for name, others in needs.items():
+        for other in others:
             where = f"plan {plan.name}: step {name} needs {other}"
             if other not in stage_of:
                 _no(f"{where}, which is no step of this plan")

@@ -1,4 +1,4 @@
-"""Where an operation stands: its journal, folded by the rules of `tenure.core.saga`."""
+"""The progress of an operation: its journal, folded by the rules of `tenure.core.saga`."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ NO_STEPS: frozenset[str] = frozenset()  # shared: an empty one takes 216 bytes
 
 
 class Progress:
-    """What the journal says, folded.  A value: `after` returns a new one."""
+    """The folded journal.  It is a value: `saga.after` returns a new one."""
 
     __slots__ = (
         "cause", "compensating_at", "done", "doubted_at", "end", "refused", "retried_at", "signals",
@@ -34,10 +34,10 @@ class Progress:
         self.signals: Signals = _NO_SIGNALS
         self.compensating_at: float | None = None
         self.cause = ""
-        """Why it is stuck or turned back; empty while all is well."""
+        """Why it is stuck or turned back; otherwise empty."""
         self.retried_at = 0.0
         self.doubted_at = NEVER
-        """When a look found nothing of a pivot that had been called: that call may still arrive."""
+        """When an inspect found nothing of a called pivot; that call may still arrive."""
         self.end: OperationState | None = None
 
     def copy(self) -> "Progress":
@@ -58,18 +58,18 @@ class Progress:
         return new
 
     def turn_back(self, at: float, why: str) -> None:
-        """From here on only undos: STUCK starts anew, measured from this record."""
+        """From here on there are only undos; their deadlines are measured from this record."""
         self.compensating_at = at
         self.cause = why
         self.stuck = NO_STEPS
 
     def free(self, still_stuck: frozenset[str]) -> None:
-        """Going forward, what is no longer stuck is no cause any more; going back, it stays."""
+        """Clear steps that are no longer stuck; going forward that also clears the cause."""
         self.stuck = still_stuck
         if not still_stuck and self.compensating_at is None:
             self.cause = ""
 
     def has_signal(self, waiting_on: str) -> bool:
-        """Whether what an intent waits for, `count:signal`, has come."""
+        """Whether the signal that an intent waits for, `count:signal`, has come."""
         count, _, name = waiting_on.partition(":")
         return len(self.signals.get(name, ())) >= int(count)

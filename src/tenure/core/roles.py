@@ -1,4 +1,4 @@
-"""Roles: what whoever asks may ask for."""
+"""Roles: what a caller may request."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -10,13 +10,13 @@ class Role(StrEnum):
     """From the least to the most; each may do what those before it may."""
 
     VIEWER = "viewer"
-    """Look."""
+    """Read."""
     OPERATOR = "operator"
-    """Create, suspend, resume, delete, and help what is stuck."""
+    """Create, suspend, resume and delete agents; resolve stuck operations."""
     APPROVER = "approver"
-    """Say yes to what an operator has asked for; nothing needs a yes yet."""
+    """Approve requests of operators; nothing needs an approval yet."""
     ADMIN = "admin"
-    """Hand out tokens, set quotas, read the audit log."""
+    """Create tokens, set quotas, read the audit log."""
 
     def may(self, needed: "Role") -> bool:
         """Whether this role is enough."""
@@ -25,7 +25,7 @@ class Role(StrEnum):
 
 
 class Caller(NamedTuple):
-    """Who asks: for whose world, under which name, with which role."""
+    """Who makes a request: tenant, principal and role."""
 
     tenant: str
     principal: str

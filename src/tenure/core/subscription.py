@@ -1,4 +1,4 @@
-"""A subscription: in which ways events reach whoever wants to hear of them."""
+"""The kinds of subscriptions: how events reach a subscriber."""
 
 import re
 from enum import StrEnum
@@ -11,14 +11,14 @@ SUBJECT: Final = re.compile(r"(?=.{1,200}\Z)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
 
 
 class SubscriptionKind(StrEnum):
-    """How it is told."""
+    """How a subscriber receives events."""
 
     WEBHOOK = "webhook"
     """A signed request to its URL."""
     NATS = "nats"
     """A message on its subject."""
     PULL = "pull"
-    """Not at all: it reads `/v1/events`."""
+    """Nothing is sent: the subscriber reads `/v1/events`."""
 
 
 REACTION: Final = "reaction"
