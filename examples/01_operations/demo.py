@@ -2,8 +2,8 @@
 
 usage: python examples/01_operations/demo.py
 
-What providers hold are files in four directories, so you can count it without asking Tenure; the
-store is one SQLite file beside them.  Everything is made in a temporary directory and removed.
+The providers' resources are files in four directories, so you can count them without Tenure.  The
+store is one SQLite file beside them.  All files are in a temporary directory, which is removed.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import tenure
 
 PROVIDERS = ("identity", "access", "runtime", "endpoint")
 SLOW_SECONDS = 20.0
-"""In the process that will be killed, the runtime exists long before its answer comes."""
+"""In the process that will be killed, the runtime's answer comes long after its file exists."""
 
 CREATE_AGENT = tenure.Plan(
     "create_agent",
@@ -42,7 +42,7 @@ class Folder:
         self.slow = slow
 
     async def ensure(self, key: tenure.ResourceKey, spec):
-        """Make the file.  The answer comes later: time for a crash between doing and knowing."""
+        """Make the file.  The answer comes later, so a crash can come between the two."""
         burned = self.folder / f"{key.text}.burned"
         if burned.exists() or spec.get("refuse") == self.name:
             burned.touch()  # a refusal is final, also for a call that is still on its way
@@ -61,7 +61,7 @@ class Folder:
         return tenure.Observation(tenure.Presence.READY, found, key.plane, self.generation(key))
 
     async def remove(self, key: tenure.ResourceKey) -> None:
-        """Delete the file; a file beside it says that the key is never used again."""
+        """Delete the file; another file records that the key is never used again."""
         (self.folder / f"{key.text}.burned").touch()
         (self.folder / key.text).unlink(missing_ok=True)
 
@@ -83,25 +83,25 @@ class Folder:
 
 
 def folders(directory: Path, *, slow: float = 0.0) -> dict[str, Folder]:
-    """The four providers; only the runtime's is slow."""
+    """The four providers; only the runtime is slow."""
     return {
         name: Folder(directory, name, slow=slow if name == "runtime" else 0.0) for name in PROVIDERS
     }
 
 
-def opened(directory: Path, *, slow: float = 0.0):
+def open_plane(directory: Path, *, slow: float = 0.0):
     """A plane on the file in this directory."""
     providers = folders(directory, slow=slow)
     return tenure.open_plane(directory / "tenure.db", plans=[CREATE_AGENT], providers=providers)
 
 
 def count(directory: Path) -> dict[str, int]:
-    """What the providers really hold, counted in their own files."""
+    """How many files each provider has."""
     return {name: len(folder.files()) for name, folder in folders(directory).items()}
 
 
 def show_count(directory: Path) -> None:
-    """What the providers hold, in one line."""
+    """Print how many files each provider has."""
     counted = "  ".join(f"{name} {number}" for name, number in count(directory).items())
     print(f"    the providers hold: {counted}")
 
@@ -111,7 +111,7 @@ MARKS = {
     tenure.IntentState.BURNED: "undone",
     tenure.IntentState.REMOVING: "being undone",
     tenure.IntentState.REFUSED: "refused",
-    tenure.IntentState.INTENDED: "under way",
+    tenure.IntentState.INTENDED: "running",
     None: "not reached",
 }
 
@@ -132,14 +132,14 @@ async def create(plane: tenure.OpenPlane, **spec: object) -> tenure.OperationVie
 
 async def victim(directory: Path) -> None:
     """Start one operation, print its id, and be killed before it ends."""
-    async with opened(directory, slow=SLOW_SECONDS) as plane:
+    async with open_plane(directory, slow=SLOW_SECONDS) as plane:
         started = await plane.start("create_agent", input={"name": "carol"})
         print(started.id, flush=True)
         await asyncio.sleep(60)
 
 
 def kill_one(directory: Path) -> str:
-    """Kill a process with -9 once it has made a runtime but does not know; its operation."""
+    """Kill a process with -9 after the runtime is made and before its answer; the operation."""
     before = count(directory)["runtime"]
     child = subprocess.Popen(
         [sys.executable, __file__, "--victim", str(directory)], stdout=subprocess.PIPE, text=True
@@ -158,22 +158,22 @@ def kill_one(directory: Path) -> str:
 
 
 async def tour(directory: Path) -> bool:
-    """The three stories; whether all of them ended as they must."""
+    """Run the three parts; whether each of them ended correctly."""
     print("1. A plan that finishes: identity, access, runtime, exposed.")
-    async with opened(directory) as plane:
+    async with open_plane(directory) as plane:
         alice = await create(plane, name="alice")
         show(alice)
         show_count(directory)
-        print("\n2. The runtime refuses.  What was done before is undone, newest first.")
+        print("\n2. The runtime refuses.  The earlier steps are undone, newest first.")
         bob = await create(plane, name="bob", refuse="runtime")
         show(bob)
         show_count(directory)
-    print("\n3. kill -9 in the middle: the runtime is there, and nobody has recorded it.")
+    print("\n3. kill -9 in the middle: the runtime exists, and no process has recorded it.")
     killed = await asyncio.to_thread(kill_one, directory)
     show_count(directory)
     print("    a new process opens the same file and recovers:")
     began = time.monotonic()
-    async with opened(directory) as plane:
+    async with open_plane(directory) as plane:
         carol = await plane.wait(killed, seconds=120)
     print(f"    recovered in {time.monotonic() - began:.2f} s; the runtime was found by its key")
     show(carol)
@@ -197,7 +197,7 @@ def main() -> int:
             "\nTwo agents are complete, the refused one left nothing, no resource was made twice."
         )
         return 0
-    print("\nThis is not how it should have ended: please report what stands above.")
+    print("\nThis is not the expected end: please report the output above.")
     return 1
 
 

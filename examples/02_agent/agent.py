@@ -1,8 +1,7 @@
 """A whole agent in the standard library: it answers GET /ping and POST /invocations.
 
-It listens on the port that its environment names, says back what it was asked, and knows how often
-it was asked.  MODE=broken makes it stop before it is ready, which is how a creation that undoes
-itself is shown.
+It listens on the port in the variable PORT, repeats the prompt in its answer, and counts the
+requests.  With MODE=broken it ends before it is ready, so that you can watch a create undo itself.
 """
 
 import json
@@ -51,7 +50,7 @@ class Agent(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_):
-        pass  # a readiness check every second is no news
+        pass  # do not log the readiness check of every second
 
 
 if os.environ.get("MODE") == "broken":

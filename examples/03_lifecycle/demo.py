@@ -1,12 +1,12 @@
-"""A tour in under a minute, on real processes, typed as you would type it.
+"""A tour in under a minute, on real processes, with the commands that you would type.
 
 usage: python examples/03_lifecycle/demo.py
 
 A control plane is started with `tenure up`. An agent is created and invoked; a creation fails at
 its credentials and undoes itself; the control plane is killed with -9 in the middle of a creation,
-started again, and finishes it; everything is deleted. Then each provider is asked what it still
-holds, in its own file and in the process table, by code that knows nothing of Tenure. Everything is
-made in a temporary directory and removed.
+started again, and finishes it; everything is deleted. Then code that does not use Tenure counts the
+remaining resources, in each provider's own file and in the process table. All files are in a
+temporary directory, which is removed.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from pathlib import Path
 AGENT = Path(__file__).resolve().parents[1] / "02_agent" / "agent.py"
 PROVIDERS = ("identity", "access", "credentials")
 SLOW_SECONDS = 3
-"""How long the agent that outlives a kill takes to start."""
+"""How long the agent that survives the kill takes to start."""
 
 
 def spec(name, *, audience="https://mail.example", start_seconds=0):
-    """An agent's file."""
+    """The text of an agent's file."""
     return textwrap.dedent(f"""\
         name: {name}
         owner: demo
@@ -41,21 +41,23 @@ def spec(name, *, audience="https://mail.example", start_seconds=0):
 
 
 class Demo:
-    """One control plane in one directory, and the commands typed at it."""
+    """One control plane in one directory, and the commands that it gets."""
 
     def __init__(self, directory):
         self.directory = Path(directory)
         self.home = self.directory / "home"
-        # A shell may name another plane, its store or its engine: this one is alone.
-        plain = {name: said for name, said in os.environ.items() if not name.startswith("TENURE_")}
+        # The shell may have the variables of another plane: this one must not use them.
+        plain = {
+            name: value for name, value in os.environ.items() if not name.startswith("TENURE_")
+        }
         self.environment = {**plain, "TENURE_HOME": str(self.home), "COLUMNS": "100"}
         self.plane = None
 
     def up(self):
-        """Start the control plane and wait until it says so."""
+        """Start the control plane and wait until it answers."""
         say("$ tenure up &")
-        words = self.directory / "plane.log"
-        with words.open("wb") as log:
+        log_path = self.directory / "plane.log"
+        with log_path.open("wb") as log:
             self.plane = subprocess.Popen(
                 [sys.executable, "-m", "tenure", "up", "--port", "0"],
                 env=self.environment,
@@ -66,13 +68,13 @@ class Demo:
 
         def answers():
             ended = self.plane.poll()
-            must(ended is None, f"the plane ended with code {ended}:\n{words.read_text()}")
+            must(ended is None, f"the plane ended with code {ended}:\n{log_path.read_text()}")
             return self.tenure("agent", "list", quiet=True) == 0
 
-        wait_for(answers, "the plane to start", told=words.read_text)
+        wait_for(answers, "the plane to start", output=log_path.read_text)
 
     def tenure(self, *arguments, quiet=False):
-        """Type one command; its exit code."""
+        """Run one command; its exit code."""
         if not quiet:
             say(f"$ tenure {' '.join(arguments)}")
         out = subprocess.DEVNULL if quiet else None
@@ -85,8 +87,8 @@ class Demo:
             check=False,
         ).returncode
 
-    def asks(self, *arguments):
-        """What a command prints."""
+    def output_of(self, *arguments):
+        """The standard output of a command."""
         return subprocess.run(
             [sys.executable, "-m", "tenure", *arguments],
             env=self.environment,
@@ -96,11 +98,11 @@ class Demo:
         ).stdout
 
     def write(self, name, **more):
-        """The agent's file."""
+        """Write the agent's file."""
         (self.directory / f"{name}.yaml").write_text(spec(name, **more))
 
     def kill(self):
-        """Kill the control plane, and it alone, with no warning."""
+        """Kill only the control plane, with -9."""
         os.kill(self.plane.pid, signal.SIGKILL)
         self.plane.wait()
 
@@ -114,8 +116,8 @@ class Demo:
                 os.killpg(self.plane.pid, signal.SIGKILL)
                 self.plane.wait()
 
-    def held(self):
-        """What each provider holds: rows of its own file, and for the runtime processes."""
+    def count_resources(self):
+        """How many resources each provider has: rows of its file, and for the runtime processes."""
         counts = {}
         for provider in PROVIDERS:
             base = sqlite3.connect(f"file:{self.home / provider}.db?mode=ro", uri=True)
@@ -149,10 +151,10 @@ def must(condition, sentence):
         sys.exit(f"The demo failed: {sentence}")
 
 
-def wait_for(holds, what, seconds=60, told=lambda: ""):
+def wait_for(condition, what, seconds=60, output=lambda: ""):
     until = time.monotonic() + seconds
-    while not holds():
-        must(time.monotonic() < until, f"waited {seconds} s for {what}\n{told()}")
+    while not condition():
+        must(time.monotonic() < until, f"waited {seconds} s for {what}\n{output()}")
         time.sleep(0.05)
 
 
@@ -163,18 +165,18 @@ def tour(demo):
     must(demo.tenure("agent", "create", "-f", "alpha.yaml") == 0, "alpha was not created")
     must(demo.tenure("agent", "invoke", "alpha", '{"prompt": "hello"}') == 0, "no answer")
     say()
-    say(f"The providers hold: {demo.held()}")
+    say(f"The providers hold: {demo.count_resources()}")
 
     scene("A creation that fails at its credentials, and undoes itself")
     demo.write("beta", audience="http://mail.example")
     must(demo.tenure("agent", "create", "-f", "beta.yaml") == 1, "beta was not refused")
-    say(f"The providers hold: {demo.held()}: beta left nothing")
+    say(f"The providers hold: {demo.count_resources()}: beta left nothing")
 
     scene("kill -9 in the middle of a creation")
     demo.write("gamma", start_seconds=SLOW_SECONDS)
     before = set(demo.processes())
     must(demo.tenure("agent", "create", "-f", "gamma.yaml", "--no-wait") == 0, "not accepted")
-    operation = demo.asks("operation", "list", "-o", "name").split()[-1]
+    operation = demo.output_of("operation", "list", "-o", "name").split()[-1]
     wait_for(lambda: set(demo.processes()) - before, "gamma's process")
     say(f"$ kill -9 {demo.plane.pid}    # the control plane; gamma's process is starting")
     demo.kill()
@@ -188,9 +190,9 @@ def tour(demo):
     for name in ("alpha", "beta", "gamma"):
         must(demo.tenure("agent", "delete", name) == 0, f"{name} was not deleted")
     demo.tenure("audit", "verify")
-    held = demo.held()
-    say(f"The providers hold: {held}")
-    must(not any(held.values()), f"something was left: {held}")
+    left = demo.count_resources()
+    say(f"The providers hold: {left}")
+    must(not any(left.values()), f"something was left: {left}")
 
 
 def main():

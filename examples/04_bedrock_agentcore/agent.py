@@ -1,4 +1,4 @@
-"""A plain Bedrock AgentCore app as its own documents write one; it knows nothing of Tenure."""
+"""A Bedrock AgentCore app as the AgentCore documentation shows it; it does not use Tenure."""
 
 from bedrock_agentcore import BedrockAgentCoreApp
 

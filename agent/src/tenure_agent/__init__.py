@@ -1,4 +1,4 @@
-"""For whatever runs beside Tenure; the standard library alone."""
+"""For agents, and for systems that follow Tenure's events; only the standard library."""
 
 from tenure_agent.inbox import Inbox, Outcome
 from tenure_agent.webhook import Forged, verify

@@ -1,8 +1,8 @@
 """The inbox: applies each event once, in the consumer's own transaction.
 
-Events come at least once, and a copy can come late.  What was applied is written down in the very
-transaction in which it is applied, so a crash at any instant leaves both or neither.  Of one agent
-an event that is older than the last one applied is ignored: what it told of is past.
+Events come at least once, and a copy can come late.  The inbox records an event in the same
+transaction in which the consumer applies it, so a crash at any instant leaves both or neither.  An
+event that is older than the last applied one of its agent is ignored, because it is out of date.
 """
 
 import sqlite3
@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 Event = Mapping[str, Any]
-"""One event as CloudEvents JSON has it."""
+"""One event, decoded from its CloudEvents JSON."""
 Work = Callable[[sqlite3.Connection, Event], object]
 
 _TABLES = (
@@ -28,7 +28,7 @@ _TABLES = (
 
 
 class Outcome(Enum):
-    """What became of an event."""
+    """How `Inbox.apply` ended."""
 
     APPLIED = "applied"
     DUPLICATE = "duplicate"
@@ -41,11 +41,11 @@ class Inbox:
     """One consumer's inbox, in two tables of its database."""
 
     def __init__(self, connection: sqlite3.Connection, *, consumer: str = "default") -> None:
-        """Use this connection; the tables are made if they are not there.
+        """Use this connection, and make the tables if they are missing.
 
         Args:
-            connection: the one on which your own rows are written.
-            consumer: tells several consumers of one database apart.
+            connection: the one on which you write your own rows.
+            consumer: a name, if several consumers share one database.
         """
         self._connection = connection
         self._consumer = consumer
@@ -54,11 +54,11 @@ class Inbox:
                 connection.execute(sql)
 
     def apply(self, event: Event, work: Work) -> Outcome:
-        """Call `work` with the connection and the event, unless that was done before.
+        """Call `work` with the connection and the event, unless the event was applied before.
 
-        All that `work` writes on the connection is committed together with the note that it was
-        done.  If it raises, nothing of it stays, and the event can be applied again.  Inside a
-        transaction of your own it becomes a part of that, and is committed when you commit.
+        Everything that `work` writes on the connection is committed together with the record of the
+        event.  If `work` raises, its writes are rolled back and the event can be applied again.
+        Inside a transaction of your own all this is part of it, and is committed when you commit.
         """
         source, name = str(event["source"]), str(event["id"])
         agent, sequence = str(event["subject"]), int(event.get("sequence") or 0)
@@ -71,9 +71,9 @@ class Inbox:
         return Outcome.APPLIED
 
     def forget(self, before: str) -> int:
-        """Forget events told before this instant (`2026-11-17T08:00:00`); how many there were.
+        """Delete the records of events before this time (`2026-11-17T08:00:00`); how many.
 
-        Keep them for as long as a copy can come.  Which one of an agent was the last stays known.
+        Keep them for as long as a copy can come.  The last sequence of each agent is not deleted.
         """
         with self._transaction() as connection:
             sql = "DELETE FROM tenure_inbox WHERE consumer = ? AND time < ?"
@@ -89,8 +89,8 @@ class Inbox:
             " ON CONFLICT DO UPDATE SET sequence = excluded.sequence"
             " WHERE excluded.sequence > sequence"
         )
-        given = (self._consumer, source, agent, sequence)
-        return self._connection.execute(sql, given).rowcount == 1
+        row = (self._consumer, source, agent, sequence)
+        return self._connection.execute(sql, row).rowcount == 1
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
