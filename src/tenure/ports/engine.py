@@ -183,10 +183,12 @@ class Engine(Protocol[L_contra]):
         """
         ...
 
-    def heard(self, operation: str, *, interrupt: bool = False, unclaimed: bool = False) -> None:
-        """Another process has recorded something for this operation; as for `wake`, but a hint.
+    def on_notification(
+        self, operation: str, *, interrupt: bool = False, unclaimed: bool = False
+    ) -> None:
+        """Re-read an operation after a notification hint of another process, as `wake` does.
 
-        What is `unclaimed` was accepted for whoever claims it first.
+        An `unclaimed` operation was accepted without a worker: any engine may claim it.
         """
         ...
 

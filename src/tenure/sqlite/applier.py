@@ -1,12 +1,12 @@
-"""Applies the changes of a batch inside a transaction that somebody else opens and commits.
+"""Applies the changes of a batch inside a transaction that the committer opens and commits.
 
-There are three ways, each a little slower and more careful than the one before; all give the same
-answers, and whatever the first cannot tell raises, so that the batch is tried the next way:
-- `collect` writes the rows of many changes grouped by statement; the guards of lines are looked at
-  by the statement that changes their row, others one by one;
-- `apply` writes one change after the other.  New rows go first, so that a refusal can be taken
-  back by hand: no savepoint is paid for;
-- `apply_alone` gives each change a savepoint, so that a poisoned one fails alone.
+There are three methods, each slower than the one before.  All give the same answers.  If a method
+cannot tell which change to refuse, it raises, and the committer tries the batch with the next one:
+- `collect` writes the rows of many changes grouped by statement.  The statement that writes a line
+  also checks the guards of its header; other guards are checked one by one;
+- `apply` writes one change after the other.  It inserts new rows first, so that a refused change is
+  undone by deleting them, without the cost of a savepoint;
+- `apply_alone` gives each change a savepoint, so that a failing change fails alone.
 """
 
 from collections import defaultdict
@@ -36,18 +36,18 @@ from tenure.sqlite.guards import meets
 from tenure.sqlite.statements import Named, Statements
 
 RESERVE_BYTES = 32 * 1024 * 1024
-"""Room on the disk that is kept for work already accepted."""
-BATCHES_KEPT = 1_000
-"""Batches whose changes can still be looked up by id."""
-NUMBERS_KEPT = 10_000
-"""Counters held in memory between batches."""
-TROUBLE = (
+"""Free disk space that is reserved for work already accepted."""
+BATCHES_MAX = 1_000
+"""Batches whose change ids are kept in the table `batch`."""
+CACHED_COUNTERS_MAX = 10_000
+"""Counters that are cached between batches."""
+DISK_ERRORS = (
     apsw.BusyError, apsw.CantOpenError, apsw.CorruptError, apsw.FullError, apsw.IOError,
     apsw.LockedError, apsw.NoMemError, apsw.NotADBError, apsw.ProtocolError, apsw.ReadOnlyError,
 )  # fmt: skip
-"""Errors of the disk or of another program: no change is to blame, and none is tried alone."""
+"""Errors of the disk or of another program: no change causes them, so none is tried alone."""
 
-Work = Callable[[apsw.Cursor], Any]
+BatchWork = Callable[[apsw.Cursor], Any]
 
 
 class Rows(list[Any]):
@@ -57,24 +57,24 @@ class Rows(list[Any]):
 
     def __init__(self) -> None:
         self.generated: tuple[int, ...] | None = None
-        """Where the store fills them in: the same places in every row; None: there is no row yet.
+        """Positions that the store fills in, equal for all rows; None while there is no row.
 
-        A row that has them elsewhere makes the statement fail, and is written the next way.
+        A row with other positions makes the statement fail; the next method then writes it.
         """
 
 
 class ChangeFailure(NamedTuple):
-    """In place of an answer: this change was not applied, and its caller is told why."""
+    """Stands for the answer to a change that was not applied; its caller gets the error."""
 
     error: Exception
 
 
-class _Uncounted(Exception):
-    """Some collected row was in the way of another, or was not there; nobody knows whose."""
+class _RowCountMismatch(Exception):
+    """A collected row had a conflict or did not exist; it is not known of which change."""
 
 
-class _Again(Exception):
-    """This `Set` found no row, and what its change has written cannot be taken back by hand."""
+class _NeedsSavepoint(Exception):
+    """A `Set` found no row, and the change's earlier writes can be undone only by a savepoint."""
 
     def __init__(self, write: Set) -> None:
         super().__init__(write)
@@ -82,7 +82,7 @@ class _Again(Exception):
 
 
 class Applier:
-    """Knows what one batch has done so far: which changes it applied, which numbers it gave."""
+    """Applies one batch at a time, and has its applied change ids and its new counter values."""
 
     def __init__(
         self, connection: apsw.Connection, tables: Mapping[str, Shape], *, room: Callable[[], int]
@@ -91,147 +91,147 @@ class Applier:
         self._changes = connection.changes
         self._total = connection.total_changes
         self._statements = Statements(tables)
-        self._lined: dict[Header, list[Any]] = {}
-        """Lines by their headers; those that look at guards are written first."""
-        self._ordered: list[tuple[Header, str, list[Any]]] = []
-        """The same lists, in the order in which they are written, each with its statement."""
+        self._rows_by_header: dict[Header, list[Any]] = {}
+        """Collected lines by header."""
+        self._line_statements: list[tuple[Header, str, list[Any]]] = []
+        """The same lists in the order of writing, each with its SQL; guarded headers come first."""
         self._puts: defaultdict[Named, Rows] = defaultdict(Rows)
-        """By table and columns."""
+        """Collected new rows, by table and columns."""
         self._sets: defaultdict[str, Rows] = defaultdict(Rows)
         self._drops: defaultdict[str, Rows] = defaultdict(Rows)
-        self._touched: set[Any] = set()
-        """First parts of the keys of rows that were collected and are not written yet."""
+        self._pending_keys: set[Any] = set()
+        """First key columns of rows that are collected and not written yet."""
         self._room = room
         self._full: bool | None = None
-        self._applied: list[str] = []
-        self._worked = False
+        self._change_ids: list[str] = []
+        self._has_run_work = False
         self._numbers: dict[str, int] = {}
-        """Counters as they stand in the file."""
-        self._raised: dict[str, int] = {}
-        """Counters that this batch has raised."""
+        """Cached values of counters, as the file has them."""
+        self._new_numbers: dict[str, int] = {}
+        """Counters that this batch has incremented."""
         self._heads: dict[str, str] = {}
-        """The last hash of a chained table, those collected and not written yet included."""
+        """The last hash of each chained table, including rows that are not written yet."""
         self._batch = int(self._cursor.execute("SELECT coalesce(max(number), 0) FROM batch").get)
 
     # --------------------------------------------------------------------------------- one batch
 
     def begin(self) -> None:
-        """A batch begins; the numbers of the last one, if they are held, are on disk."""
-        if len(self._numbers) > NUMBERS_KEPT:
+        """Start a batch."""
+        if len(self._numbers) > CACHED_COUNTERS_MAX:
             self._numbers.clear()
-        self._applied.clear()
-        self._worked, self._full = False, None
+        self._change_ids.clear()
+        self._has_run_work, self._full = False, None
 
     def finish(self) -> bool:
-        """Write down what the batch counted and applied; whether it did anything at all."""
-        self._pour()
+        """Write the counters and change ids of the batch; False if the batch wrote nothing."""
+        self._write_collected()
         execute = self._cursor.execute
-        self._write_counted()
-        if self._applied:
+        self._write_counters()
+        if self._change_ids:
             self._batch += 1
-            ids = " ".join(filter(None, self._applied))
+            ids = " ".join(filter(None, self._change_ids))
             execute("INSERT INTO batch (number, changes) VALUES (?, ?)", (self._batch, ids))
-            execute("DELETE FROM batch WHERE number <= ?", (self._batch - BATCHES_KEPT,))
-        return self._worked or bool(self._applied)
+            execute("DELETE FROM batch WHERE number <= ?", (self._batch - BATCHES_MAX,))
+        return self._has_run_work or bool(self._change_ids)
 
-    def _write_counted(self) -> None:
-        """One statement for all of them: each more would cost as much again as its row."""
+    def _write_counters(self) -> None:
+        """Write all new counter values with one statement; one each would double their cost."""
         self._cursor.execute(
             "INSERT INTO counter (name, value) SELECT key, value FROM json_each(?) WHERE true"
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (msgspec.json.encode(self._raised).decode(),),
+            (msgspec.json.encode(self._new_numbers).decode(),),
         )
-        self._numbers |= self._raised
-        self._raised.clear()
+        self._numbers |= self._new_numbers
+        self._new_numbers.clear()
 
-    def counts(self, work: Work) -> Work:
-        """Work that changes counters: all of them are in the file before it, and read after it."""
+    def with_counters(self, work: BatchWork) -> BatchWork:
+        """Wrap work that changes counters: they are written before it and read again after it."""
 
         def run(cursor: apsw.Cursor) -> None:
-            self._write_counted()
+            self._write_counters()
             self._numbers.clear()
             work(cursor)
 
         return run
 
-    def forget(self) -> None:
-        """The batch was rolled back: what was counted is read again when it is needed."""
+    def discard(self) -> None:
+        """Forget the state of a batch that was rolled back; counters are read again."""
         self._numbers.clear()
-        self._raised.clear()
+        self._new_numbers.clear()
         self._heads.clear()
-        self._leave()
+        self._clear_collected()
 
     # ---------------------------------------------------------------------- many changes at once
 
-    def collect(self, work: Change | Work) -> Any:
-        """Look at one change's guards, and leave its rows to be written with those of others.
+    def collect(self, work: Change | BatchWork) -> Any:
+        """Check the guards of one change, and collect its rows to write them with other rows.
 
-        Whoever touches a row that was collected has it written first.
+        If a change reads or writes a collected row, all collected rows are written first.
         """
         if type(work) is not Change:
-            self._pour()
+            self._write_collected()
             return self.apply(work)
         if work.admits and self._is_full():
-            return ChangeFailure(StoreFull(_FULL))
+            return ChangeFailure(StoreFull(_DISK_FULL))
         if work.guards:
             for guard in work.guards:
-                if guard.key[0] in self._touched:
-                    self._pour()
-            refused = self._look(work.guards)
-            if refused is not None:
-                return refused
-        last, touched, lined = None, self._touched, self._lined
+                if guard.key[0] in self._pending_keys:
+                    self._write_collected()
+            refusal = self._check_guards(work.guards)
+            if refusal is not None:
+                return refusal
+        last, pending, rows_by_header = None, self._pending_keys, self._rows_by_header
         for header, line in zip(work.headers, work.lines, strict=True):
-            rows = lined.get(header)
+            rows = rows_by_header.get(header)
             if rows is None:
                 rows = self._rows_of(header)
             if header.generated:
-                rows.append(self._numbered(line, header.generated))
+                rows.append(self._fill_generated(line, header.generated))
                 continue
             if header.guards and last is not None:
-                raise _Uncounted  # what it looks at may be of this very change
+                raise _RowCountMismatch  # its guard may be on a row of this change
             key = line[0]
             if key is not last:
-                if key in touched:
-                    self._pour()
-                touched.add(key)
+                if key in pending:
+                    self._write_collected()
+                pending.add(key)
                 last = key
             rows.append(line)
         if work.writes:
             self._gather(work.writes)
-        self._applied.append(work.id)
+        self._change_ids.append(work.id)
         return None
 
     def _rows_of(self, header: Header) -> list[Any]:
-        """Where the lines of a header gather that was not met before."""
+        """A new list for the lines of a header that this applier sees for the first time."""
         rows: list[Any] = []
-        self._ordered.append((header, self._statements.of_lines(header), rows))
-        self._ordered.sort(key=lambda one: (not one[0].guards, not one[0].adds))
-        self._lined[header] = rows
+        self._line_statements.append((header, self._statements.of_lines(header), rows))
+        self._line_statements.sort(key=lambda one: (not one[0].guards, not one[0].adds))
+        self._rows_by_header[header] = rows
         return rows
 
     def _gather(self, writes: Writes) -> None:
-        """Leave the rows of one change."""
-        touched, puts, statements = self._touched, self._puts, self._statements
+        """Collect the rows of one change."""
+        pending, puts, statements = self._pending_keys, self._puts, self._statements
         last: Any = None
         mine: list[Any] = []
-        """First parts of the keys it touches."""
-        write: Any  # which of the three it is, its type says
+        """First key columns of the rows that this change writes."""
+        write: Any  # Put, Set or Drop; its type is checked below
         for write in writes:
             kind, key = type(write), write.key
             if key[0] is not last:
                 last = key[0]
                 mine.append(last)
-                if last in touched:
-                    self._pour()
+                if last in pending:
+                    self._write_collected()
             if kind is Put:
                 rows = puts[write.table, *write.row]
                 values = [*key, *write.row.values()]
                 generated = rows.generated
                 if generated is None:
-                    generated = rows.generated = _generated(values)
+                    generated = rows.generated = _generated_positions(values)
                 if generated:
-                    values = self._numbered(values, generated)
+                    values = self._fill_generated(values, generated)
                     mine[-1], last = values[0], None
                 rows.append(values)
             elif kind is Set:
@@ -239,16 +239,17 @@ class Applier:
                 self._sets[statements.sets[write.table, *row]].append((*row.values(), *key))
             else:
                 self._drops[statements.drops[(write.table,)]].append(key)
-        touched.update(mine)
+        pending.update(mine)
 
-    def _pour(self) -> None:
-        """Write what was collected: first what looks at guards, as those are about what was before.
+    def _write_collected(self) -> None:
+        """Write the collected rows.
 
-        Then new rows, changed rows, and last those that go.
+        Guarded lines come first, because their guards refer to the state before this batch; then
+        new rows, changed rows, and dropped rows.
         """
         write_all = self._cursor.executemany
         before, due = self._total(), 0
-        for _, sql, rows in self._ordered:
+        for _, sql, rows in self._line_statements:
             if rows:
                 write_all(sql, rows)
                 due += len(rows)
@@ -257,53 +258,53 @@ class Applier:
             write_all(sql, rows)
             due += len(rows)
         if self._total() - before != due:
-            raise _Uncounted
+            raise _RowCountMismatch
         for sql, rows in self._drops.items():
             write_all(sql, rows)
-        self._leave()
+        self._clear_collected()
 
-    def _leave(self) -> None:
-        for _, _, rows in self._ordered:
+    def _clear_collected(self) -> None:
+        for _, _, rows in self._line_statements:
             rows.clear()
         self._puts.clear()
         self._sets.clear()
         self._drops.clear()
-        self._touched.clear()
+        self._pending_keys.clear()
 
     # -------------------------------------------------------------------------------- one change
 
-    def apply(self, work: Change | Work) -> Any:
-        """Apply one change, or run one function; the answer to give once it is durable."""
+    def apply(self, work: Change | BatchWork) -> Any:
+        """Apply one change or run one function; returns the answer to give once it is durable."""
         if type(work) is not Change:
             result = work(self._cursor)  # type: ignore[operator]
-            self._worked = True
+            self._has_run_work = True
             return result
         if work.admits and self._is_full():
-            return ChangeFailure(StoreFull(_FULL))
+            return ChangeFailure(StoreFull(_DISK_FULL))
         plain = work.plain()
-        refused = self._look(plain.guards) or self._put(plain.writes)
-        if refused is None:
-            self._applied.append(work.id)
-        return refused
+        refusal = self._check_guards(plain.guards) or self._put(plain.writes)
+        if refusal is None:
+            self._change_ids.append(work.id)
+        return refusal
 
-    def apply_alone(self, work: Change | Work) -> Any:
-        """The same inside a savepoint, so that an error is this change's own."""
-        raised = dict(self._raised)
+    def apply_alone(self, work: Change | BatchWork) -> Any:
+        """Apply one change inside a savepoint, so that its error affects no other change."""
+        new_numbers = dict(self._new_numbers)
         self._cursor.execute("SAVEPOINT one")
         try:
             answer = self.apply(work)
-        except TROUBLE:
+        except DISK_ERRORS:
             raise
-        except Exception as error:  # noqa: BLE001 (it becomes this caller's answer)
+        except Exception as error:  # noqa: BLE001 (the caller gets it as the answer)
             self._cursor.execute("ROLLBACK TO one")
-            self._raised = raised
+            self._new_numbers = new_numbers
             self._heads.clear()
-            answer = _answer(error)
+            answer = _caller_answer(error)
         self._cursor.execute("RELEASE one")
         return answer
 
-    def _look(self, guards: tuple[Is, ...]) -> CommitRefusal | None:
-        """The first guard that does not hold."""
+    def _check_guards(self, guards: tuple[Is, ...]) -> CommitRefusal | None:
+        """The refusal for the first guard that does not hold; None if all hold."""
         execute, reads = self._cursor.execute, self._statements.reads
         for guard in guards:
             columns = guard.columns
@@ -313,26 +314,26 @@ class Applier:
         return None
 
     def _put(self, writes: tuple[Put | Set | Drop, ...]) -> CommitRefusal | None:
-        """Write new rows: if one is refused, those before it are new too and are taken back."""
+        """Insert new rows, then write the others; a refused insert undoes those before it."""
         execute, changes, puts = self._cursor.execute, self._changes, self._statements.puts
-        made: list[list[Any]] = []
+        put_values: list[list[Any]] = []
         others: list[Set | Drop] = []
-        # What is chained can never be taken back, so it goes last, when nothing new can clash.
+        # A chained row cannot be deleted again, so it is inserted after all possible conflicts.
         for write in sorted(writes, key=_is_chained):
             if type(write) is not Put:
                 others.append(write)  # type: ignore[arg-type]
                 continue
             sql = puts[write.table, *write.row]
             values = [*write.key, *write.row.values()]
-            values = self._numbered(values, _generated(values))
+            values = self._fill_generated(values, _generated_positions(values))
             execute(sql, values)
-            made.append(values)
+            put_values.append(values)
             if changes() != 1:
-                return self._clash(writes, made)
-        return self._set(others, untouched=not made) if others else None
+                return self._undo_puts(writes, put_values)
+        return self._set(others, is_first_write=not put_values) if others else None
 
-    def _set(self, writes: list[Set | Drop], *, untouched: bool) -> CommitRefusal | None:
-        """Change rows, then drop rows; `untouched` while this change has written nothing."""
+    def _set(self, writes: list[Set | Drop], *, is_first_write: bool) -> CommitRefusal | None:
+        """Update rows, then delete rows; `is_first_write` while this change has written nothing."""
         execute, changes, sets = self._cursor.execute, self._changes, self._statements.sets
         drops: list[Drop] = []
         for write in writes:
@@ -342,48 +343,50 @@ class Applier:
             row = write.row
             execute(sets[write.table, *row], (*row.values(), *write.key))
             if changes() != 1:
-                if untouched:
+                if is_first_write:
                     return CommitRefusal(write, None)
-                raise _Again(write)
-            untouched = False
+                raise _NeedsSavepoint(write)
+            is_first_write = False
         for drop in drops:
             execute(self._statements.drops[(drop.table,)], drop.key)
         return None
 
-    def _clash(self, writes: tuple[Put | Set | Drop, ...], made: list[list[Any]]) -> CommitRefusal:
-        """Take back what this change has put; the last of it met a row in its way."""
+    def _undo_puts(
+        self, writes: tuple[Put | Set | Drop, ...], put_values: list[list[Any]]
+    ) -> CommitRefusal:
+        """Delete the rows that this change has inserted; the last insert had a conflict."""
         puts = [write for write in sorted(writes, key=_is_chained) if type(write) is Put]
-        puts = puts[: len(made)]
+        puts = puts[: len(put_values)]
         last = puts[-1]
-        refused = CommitRefusal(last, self._find(last.table, made[-1][: len(last.key)]))
-        for put, values in zip(puts[:-1], made[:-1], strict=True):
+        refusal = CommitRefusal(last, self._find(last.table, put_values[-1][: len(last.key)]))
+        for put, values in zip(puts[:-1], put_values[:-1], strict=True):
             self._cursor.execute(self._statements.drops[(put.table,)], values[: len(put.key)])
         for put in puts:
             for value in (*put.key, *put.row.values()):
                 if type(value) is Next:
-                    self._raised[value.counter] -= 1
-        return refused
+                    self._new_numbers[value.counter] -= 1
+        return refusal
 
-    def _numbered(self, line: Sequence[Any], places: tuple[int, ...]) -> list[Any]:
-        """The line with a number for every `Next` and the hash of the row for a `ChainHash`."""
-        values, raised = [*line], self._raised
-        for place in places:
-            value = values[place]
+    def _fill_generated(self, line: Sequence[Any], positions: tuple[int, ...]) -> list[Any]:
+        """The line with a number in place of each `Next` and the row's hash for a `ChainHash`."""
+        values, new_numbers = [*line], self._new_numbers
+        for position in positions:
+            value = values[position]
             if type(value) is Next:
                 name = value.counter
-                number = raised.get(name)
+                number = new_numbers.get(name)
                 if number is None:
                     number = self._numbers.get(name)
                     if number is None:
                         number = 0 if value.begins else self._read_counter(name)
-                values[place] = raised[name] = number + 1
+                values[position] = new_numbers[name] = number + 1
             else:
-                head = link(self._head(value.table), values[:place])
-                values[place] = self._heads[value.table] = head
+                head = link(self._head(value.table), values[:position])
+                values[position] = self._heads[value.table] = head
         return values
 
     def _read_counter(self, name: str) -> int:
-        """The last number that a counter gave, before this batch."""
+        """The last number of a counter before this batch."""
         return int(self._cursor.execute("SELECT value FROM counter WHERE name=?", (name,)).get or 0)
 
     def _head(self, table: str) -> str:
@@ -401,22 +404,22 @@ class Applier:
         return None if found is None else dict(zip(columns, found, strict=True))
 
     def _is_full(self) -> bool:
-        """Asked of the disk at most once a batch."""
+        """Whether free space is below the reserve; checked at most once a batch."""
         if self._full is None:
             self._full = self._room() < RESERVE_BYTES
         return self._full
 
 
-_FULL = (
-    "The disk is nearly full: this was not accepted, and what was accepted before is kept."
-    " Make room and ask again."
+_DISK_FULL = (
+    "The disk is nearly full: this was not accepted. Work accepted before is not affected."
+    " Free space and retry."
 )
 
 
-def _generated(values: list[Any]) -> tuple[int, ...]:
-    """Where the store fills in these values."""
+def _generated_positions(values: list[Any]) -> tuple[int, ...]:
+    """The positions of values that the store fills in."""
     kinds = (Next, ChainHash)
-    return tuple(place for place, value in enumerate(values) if type(value) in kinds)
+    return tuple(position for position, value in enumerate(values) if type(value) in kinds)
 
 
 def _is_chained(write: Put | Set | Drop) -> bool:
@@ -427,9 +430,9 @@ def _holds(guard: Is, found: tuple[Any, ...] | None) -> bool:
     return found is not None and all(map(meets, guard.columns.values(), found))
 
 
-def _answer(error: Exception) -> CommitRefusal | ChangeFailure:
-    """What the caller of a change that failed alone is told; nothing of SQLite passes."""
-    if isinstance(error, _Again):
+def _caller_answer(error: Exception) -> CommitRefusal | ChangeFailure:
+    """The answer for a change that failed alone; no error type of SQLite leaves this module."""
+    if isinstance(error, _NeedsSavepoint):
         return CommitRefusal(error.write, None)
     if isinstance(error, TenureError):
         return ChangeFailure(error)

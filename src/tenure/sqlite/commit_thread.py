@@ -1,4 +1,4 @@
-"""Who runs COMMIT: the one thing that differs between production and simulation."""
+"""Runs COMMIT: on a thread in production, on the event loop in simulations."""
 
 import asyncio
 import threading
@@ -12,17 +12,17 @@ Done = Callable[[BaseException | None], None]
 
 
 class Flush(Protocol):
-    """Runs `work` once, then calls `done` on a later turn of the loop with the error, if any."""
+    """Runs `work` once, then schedules `on_done` on the event loop with its error, if any."""
 
-    def __call__(self, work: Work, done: Done) -> None: ...
+    def __call__(self, work: Work, on_done: Done, /) -> None: ...
 
     def close(self) -> None:
-        """Let go of what it holds; nothing is running any more."""
+        """Release resources; no work is running any more."""
         ...
 
 
 class InThread:
-    """One thread for one file, started when first used: the loop lives while the disk is slow."""
+    """One thread for each file, started at first use: a slow disk does not block the event loop."""
 
     def __init__(self, name: str) -> None:
         self._queue: SimpleQueue[tuple[asyncio.AbstractEventLoop, Work, Done] | None] = (
@@ -31,11 +31,11 @@ class InThread:
         self._name = name
         self._thread: threading.Thread | None = None
 
-    def __call__(self, work: Work, done: Done) -> None:
+    def __call__(self, work: Work, on_done: Done) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
-        self._queue.put((asyncio.get_running_loop(), work, done))
+        self._queue.put((asyncio.get_running_loop(), work, on_done))
 
     def close(self) -> None:
         """End the thread, if one was ever needed, and wait for it."""
@@ -45,26 +45,26 @@ class InThread:
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
-            loop, work, done = item
+            loop, work, on_done = item
             error = outcome(work)
-            with suppress(RuntimeError):  # the loop has ended: nobody is left to be told
-                loop.call_soon_threadsafe(done, error)
+            with suppress(RuntimeError):  # the loop has ended: no caller waits any more
+                loop.call_soon_threadsafe(on_done, error)
 
 
 class Inline:
-    """On the loop itself: no thread exists, so a seeded loop sees every step."""
+    """Runs on the event loop, without a thread, so that a seeded loop controls every step."""
 
-    def __call__(self, work: Work, done: Done) -> None:
-        asyncio.get_running_loop().call_soon(done, outcome(work))
+    def __call__(self, work: Work, on_done: Done) -> None:
+        asyncio.get_running_loop().call_soon(on_done, outcome(work))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no thread."""
 
 
 def outcome(work: Work) -> BaseException | None:
-    """Run it; the error it ended in, of whatever kind: no failure of COMMIT is sure to be one."""
+    """Run `work` and return its error, of any type; None if it succeeded."""
     try:
         work()
-    except BaseException as error:  # noqa: BLE001 (it is handed on, and ends the committer)
+    except BaseException as error:  # noqa: BLE001 (the committer receives it and stops)
         return error
     return None

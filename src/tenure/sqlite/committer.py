@@ -1,11 +1,12 @@
 """Group commit: many changes share one transaction, and each is applied whole or refused.
 
-Statements run on the loop, COMMIT wherever `flush` says; while one COMMIT runs the next batch
-collects, and nothing waits on purpose.  If one change makes a batch fail, the batch is rolled back
-and run again in a more careful way (see `tenure.sqlite.applier`), so that the poisoned one fails
-alone.  An error at COMMIT itself has no known outcome: from then on everything is refused.
+Statements run on the event loop.  `flush` runs COMMIT, in production on a thread.  While one COMMIT
+runs, the next batch collects; no change is delayed to make a batch larger.  If one change makes a
+batch fail, the batch is rolled back and applied again by a slower method (see
+`tenure.sqlite.applier`), so that only the failing change is refused.  An error of COMMIT itself has
+no known outcome: from then on the committer refuses everything.
 
-Nothing but the committer touches its connection: a statement on it during COMMIT would block the
+Only the committer uses its connection: another statement on it during COMMIT would block the event
 loop for the whole flush.
 """
 
@@ -19,29 +20,30 @@ import apsw
 from tenure.core.errors import CommitUnknown, StoreClosed, StoreError, StoreFull
 from tenure.core.limits import BATCH_CHANGES_MAX
 from tenure.ports.store import Change, CommitRefusal, Shape
-from tenure.sqlite.applier import RESERVE_BYTES, TROUBLE, Applier, ChangeFailure, Work
+from tenure.sqlite.applier import DISK_ERRORS, RESERVE_BYTES, Applier, BatchWork, ChangeFailure
 from tenure.sqlite.commit_thread import Flush
 
 CHECKPOINT_PAGES = 2_000
-"""Pages in the log after which we move them to the main file; SQLite would hide an error there.
+"""Pages in the WAL after which the committer checkpoints; SQLite's own checkpoint hides errors.
 
-At most half of the room that is kept for accepted work (`RESERVE_BYTES`): the main file grows too.
+They take at most half of the space reserved for accepted work (`RESERVE_BYTES`), because a
+checkpoint grows the main file as well.
 """
 
 T = TypeVar("T")
 _Answer = asyncio.Future[Any]
-_Item = tuple[Change | Work, _Answer]
+_Item = tuple[Change | BatchWork, _Answer]
 
 
-def _plenty() -> int:
+def _unlimited_room() -> int:
     return RESERVE_BYTES
 
 
 class Committer:
     """Writes changes to one connection; each caller is answered when its batch is durable.
 
-    `tables` are what changes may name; beside them the file has `batch` and `counter`.  `room`
-    tells the free bytes of the disk, and `landed` is called after each batch that is durable.
+    `tables` are the tables that changes may name; the file also has `batch` and `counter`.  `room`
+    returns the free bytes of the disk.  `on_durable` is called after each durable batch.
     """
 
     def __init__(
@@ -50,35 +52,35 @@ class Committer:
         tables: Mapping[str, Shape],
         *,
         flush: Flush,
-        room: Callable[[], int] = _plenty,
-        landed: Callable[[], None] | None = None,
+        room: Callable[[], int] = _unlimited_room,
+        on_durable: Callable[[], None] | None = None,
     ) -> None:
         self._connection = connection
         self.room = room
-        self._told = landed
+        self._on_durable = on_durable
         self._applier = Applier(connection, tables, room=room)
         self._flush = flush
         self._waiting: list[_Item] = []
         self._idle = True
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._emptied: asyncio.Future[None] | None = None
-        self._ended: Callable[[], BaseException] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._refusal: Callable[[], BaseException] | None = None
         self._pages, self._pages_due = 0, CHECKPOINT_PAGES
-        connection.set_wal_hook(self._grown)
+        connection.set_wal_hook(self._on_wal_growth)
 
-    # -------------------------------------------------------------------------------- handing in
+    # ---------------------------------------------------------------------------------- requests
 
     def commit(self, change: Change) -> asyncio.Future[CommitRefusal | None]:
-        """Apply the change; the future resolves when that is durable, or with the refusal.
+        """Apply the change; the future resolves when it is durable, or with the refusal.
 
-        A caller who stops waiting changes nothing: what was handed in is applied.
+        The change is applied even if the caller cancels the future.
         """
         loop = self._loop
-        if loop is None:  # asked once: asking costs a system call each time
+        if loop is None:  # cached: each call costs a system call
             loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[CommitRefusal | None] = asyncio.Future(loop=loop)
-        if self._ended is not None:
-            future.set_exception(self._ended())
+        if self._refusal is not None:
+            future.set_exception(self._refusal())
             return future
         self._waiting.append((change, future))
         if self._idle:
@@ -89,59 +91,62 @@ class Committer:
     def run(self, work: Callable[[apsw.Cursor], T]) -> asyncio.Future[T]:
         """Run `work` on the writer's cursor inside a batch.
 
-        It may be run again when a neighbour is poisoned, so it must not leave anything elsewhere.
+        `work` may run again if another change of the batch fails, so it must have no effect outside
+        the database.
         """
         return self.commit(work)  # type: ignore[arg-type, return-value]
 
     def run_on_counters(self, work: Callable[[apsw.Cursor], None]) -> asyncio.Future[None]:
-        """The same for what changes counters."""
-        return self.run(self._applier.counts(work))
+        """Run `work` that changes rows of `counter`; cached counters are read again after it."""
+        return self.run(self._applier.with_counters(work))
 
     async def close(self) -> None:
-        """Finish what was handed in; whatever comes later is refused."""
-        if self._ended is None:
-            self._ended = _closed
+        """Finish the changes handed in so far and refuse later ones."""
+        if self._refusal is None:
+            self._refusal = _store_closed
         if not self._idle:
-            if self._emptied is None:
-                self._emptied = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._emptied)
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._drained)
 
     # ----------------------------------------------------------------------------------- batches
 
     def _start(self) -> None:
-        """Write one batch and hand it to COMMIT."""
+        """Execute one batch and hand it to COMMIT."""
         batch = [work for work, _ in self._waiting[:BATCH_CHANGES_MAX]]
-        asked = [future for _, future in self._waiting[:BATCH_CHANGES_MAX]]
+        futures = [future for _, future in self._waiting[:BATCH_CHANGES_MAX]]
         del self._waiting[:BATCH_CHANGES_MAX]
         try:
             answers = self._write(batch)
-        except TROUBLE as error:
-            self._give_up(asked, error)
-        except Exception as error:  # noqa: BLE001 (even the careful way failed: no change's fault)
-            self._die(asked, error)
+        except DISK_ERRORS as error:
+            self._give_up(futures, error)
+        except Exception as error:  # noqa: BLE001 (the slowest method failed too: no change is the cause)
+            self._die(futures, error)
         except BaseException as error:
-            self._die(asked, error)
+            self._die(futures, error)
             raise
         else:
-            done = partial(self._landed, asked, answers)
+            done = partial(self._finish_batch, futures, answers)
             if self._connection.in_transaction:
                 self._flush(self._commit, done)
             else:
                 asyncio.get_running_loop().call_soon(done, None)
 
-    def _write(self, batch: list[Change | Work]) -> list[Any]:
-        """Write the batch the quick way; if one of its changes makes that fail, a careful way."""
+    def _write(self, batch: list[Change | BatchWork]) -> list[Any]:
+        """Apply the batch by the fastest method; if a change makes it fail, by slower ones."""
         for apply in (self._applier.collect, self._applier.apply):
             try:
                 return self._write_with(apply, batch)
-            except TROUBLE:
+            except DISK_ERRORS:
                 raise
-            except Exception:  # noqa: BLE001 (a more careful way finds out whose it is)
+            except Exception:  # noqa: BLE001 (a slower method finds the change that fails)
                 self._roll_back()
         return self._write_with(self._applier.apply_alone, batch)
 
-    def _write_with(self, apply: Callable[[Any], Any], batch: list[Change | Work]) -> list[Any]:
-        """Every statement of a transaction but COMMIT; none is left open if nothing was written."""
+    def _write_with(
+        self, apply: Callable[[Any], Any], batch: list[Change | BatchWork]
+    ) -> list[Any]:
+        """Run the transaction up to COMMIT; roll it back if it has written nothing."""
         self._connection.execute("BEGIN IMMEDIATE")
         self._applier.begin()
         answers = [apply(work) for work in batch]
@@ -154,97 +159,97 @@ class Committer:
 
     def _roll_back(self) -> None:
         """Undo the batch, unless SQLite has done so itself."""
-        self._applier.forget()
+        self._applier.discard()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def _landed(
-        self, asked: list[_Answer], answers: list[Any], error: BaseException | None
+    def _finish_batch(
+        self, futures: list[_Answer], answers: list[Any], error: BaseException | None
     ) -> None:
-        """COMMIT is over: answer.
+        """Answer the callers after COMMIT.
 
-        The next batch goes first, so that these callers run while the disk is busy with it.
+        The next batch starts before that, so that these callers run while the disk writes it.
         """
         if error is not None:
-            self._die(asked, error)
+            self._die(futures, error)
             return
         try:
             if self._pages < self._pages_due:
-                self._go_on()
+                self._continue()
             else:
-                self._flush(self._checkpoint, self._checkpointed)
+                self._flush(self._checkpoint, self._after_checkpoint)
         finally:
-            for future, answer in zip(asked, answers, strict=True):
+            for future, answer in zip(futures, answers, strict=True):
                 if future.done():
-                    continue  # its caller stopped waiting; the change stands all the same
+                    continue  # the caller stopped waiting; the change is durable all the same
                 if type(answer) is ChangeFailure:
                     future.set_exception(answer.error)
                 else:
                     future.set_result(answer)
-            if self._told is not None:
-                self._told()
+            if self._on_durable is not None:
+                self._on_durable()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self._waiting:
             self._start()
             return
         self._idle = True
-        if self._emptied is not None:
-            self._emptied.set_result(None)
+        if self._drained is not None:
+            self._drained.set_result(None)
 
     # -------------------------------------------------------------------------------- checkpoints
 
-    def _grown(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+    def _on_wal_growth(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._pages = pages
         return apsw.SQLITE_OK
 
     def _checkpoint(self) -> None:
-        """Move the log to the main file; what a reader still needs stays, and is due later."""
+        """Checkpoint the WAL; pages that a reader still needs stay in it until a later one."""
         pages, moved = self._connection.wal_checkpoint()
         self._pages = 0
         self._pages_due = CHECKPOINT_PAGES if moved == pages else pages + CHECKPOINT_PAGES
 
-    def _checkpointed(self, error: BaseException | None) -> None:
-        """A disk that fails here has kept every commit, but is not to be trusted with another."""
+    def _after_checkpoint(self, error: BaseException | None) -> None:
+        """Go on after a checkpoint; a failed one lost no commit, but no further commit is tried."""
         if error is not None:
             self._die([], error)
         else:
-            self._go_on()
+            self._continue()
 
     # -------------------------------------------------------------------------------------- errors
 
-    def _give_up(self, asked: list[_Answer], error: apsw.Error) -> None:
-        """The disk refused before COMMIT: nothing was kept, and the next batch may do better."""
+    def _give_up(self, futures: list[_Answer], error: apsw.Error) -> None:
+        """Fail a batch that the disk refused before COMMIT; nothing of it was stored."""
         try:
             self._roll_back()
         except apsw.Error as worse:
-            self._die(asked, worse)
+            self._die(futures, worse)
             return
-        asyncio.get_running_loop().call_soon(self._go_on)
-        for future in asked:
+        asyncio.get_running_loop().call_soon(self._continue)
+        for future in futures:
             if not future.done():
-                future.set_exception(_trouble(error))
+                future.set_exception(_store_error(error))
 
-    def _die(self, asked: list[_Answer], error: BaseException) -> None:
-        """Nobody knows what is on disk: refuse everything, and leave the log for recovery."""
+    def _die(self, futures: list[_Answer], error: BaseException) -> None:
+        """Refuse everything after an unknown outcome, and leave the WAL for recovery."""
         sentence = (
-            f"The store failed while it committed ({error}): whether the last changes were kept is"
-            " known only after recovery. Stop this process and start it again."
+            f"The store failed while it committed ({error}): whether the last changes were stored"
+            " is known only after recovery. Stop this process and start it again."
         )
-        self._ended = partial(CommitUnknown, sentence)
+        self._refusal = partial(CommitUnknown, sentence)
         self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        left, self._waiting = [*asked, *(future for _, future in self._waiting)], []
-        self._go_on()
-        for future in left:
+        callers, self._waiting = [*futures, *(future for _, future in self._waiting)], []
+        self._continue()
+        for future in callers:
             if not future.done():
-                future.set_exception(self._ended())
+                future.set_exception(self._refusal())
 
 
-def _trouble(error: apsw.Error) -> StoreError:
+def _store_error(error: apsw.Error) -> StoreError:
     if isinstance(error, apsw.FullError):
-        return StoreFull(f"The disk is full ({error}): this was not kept. Make room and ask again.")
-    return StoreError(f"The disk refused to take this ({error}): it was not kept. Ask again.")
+        return StoreFull(f"The disk is full ({error}): this was not stored. Free space and retry.")
+    return StoreError(f"The disk refused the write ({error}): this was not stored. Retry.")
 
 
-def _closed() -> StoreClosed:
+def _store_closed() -> StoreClosed:
     return StoreClosed("This store is closed: nothing was written.")

@@ -1,7 +1,7 @@
 """A consistent copy of a file while it is being written.
 
-The copy is made under another name, checked, flushed, and only then given its own: a name that is
-there is a copy that opens.
+The copy is written under a temporary name, checked and flushed. Only then it gets its own name, so
+that a file with that name is always a complete copy.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ STEP_PAGES = 1_000
 
 
 async def copy_file(source: Path, target: Path) -> None:
-    """Write what `source` holds now to `target`, which must not exist; the loop goes on."""
+    """Copy `source` to `target`, which must not exist; the event loop is not blocked."""
     await asyncio.to_thread(copy_now, source, target)
 
 
 def copy_now(source: Path, target: Path) -> None:
-    """The same for whoever has no loop."""
+    """Copy `source` to `target` in this thread."""
     if target.exists():
         raise StoreError(
             f"{target} exists: it was left as it is and no copy was made. Name a new file."
@@ -31,7 +31,7 @@ def copy_now(source: Path, target: Path) -> None:
     try:
         partial.unlink(missing_ok=True)
         _copy_pages(source, partial)
-        # A link, unlike a rename, does not replace what someone else put there meanwhile.
+        # A link, unlike a rename, does not replace a file that was created there meanwhile.
         os.link(partial, target)
         flush_folder(target.parent)
     except (apsw.Error, OSError) as error:
@@ -44,7 +44,7 @@ def copy_now(source: Path, target: Path) -> None:
 
 
 def _copy_pages(source: Path, partial: Path) -> None:
-    """Hold one snapshot for the whole copy, or every commit would start it anew."""
+    """Copy under one snapshot; without it every commit would restart the copy."""
     reader = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
     writer = apsw.Connection(str(partial))
     try:
@@ -53,9 +53,9 @@ def _copy_pages(source: Path, partial: Path) -> None:
         with writer.backup("main", reader, "main") as backup:
             while not backup.done:
                 backup.step(STEP_PAGES)
-        found = writer.pragma("integrity_check")
-        if found != "ok":
-            raise StoreError(f"The copy is not sound ({found}); it was thrown away.")
+        check = writer.pragma("integrity_check")
+        if check != "ok":
+            raise StoreError(f"The copy is not sound ({check}); it was deleted.")
     finally:
         reader.close()
         writer.close()

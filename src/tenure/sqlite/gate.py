@@ -1,7 +1,8 @@
-"""Opens a file so that what is committed to it stays, or refuses and touches nothing.
+"""Opens a file with durable commits, or refuses it and changes nothing.
 
-The checks come in the order of what they cost the file: the library and the place first, then the
-file's own header, then the lock; only a file that is ours, not newer and nobody else's is opened.
+Checks that do not touch the file come first: the SQLite library and the file system, then the
+file's header, then the lock. SQLite opens the file only if it is a file of this application, has no
+newer schema and is not in use by another process.
 """
 
 import os
@@ -15,19 +16,19 @@ from tenure.sqlite import location
 from tenure.sqlite.migrations import Migration, migrate
 
 APPLICATION_ID = int.from_bytes(b"Tnur", "big")
-"""Stands in the header of every store file, so that `file` and we know it for ours."""
+"""The application id in the header of every store file, by which `file` and Tenure know it."""
 SYNCHRONOUS_FULL = 2
 PAGE_BYTES = 8_192
-"""Of a new file: with 4,096 a commit under load takes twice as many writes for the same bytes."""
+"""Page size of a new file; with 4,096 a commit under load takes twice as many writes."""
 WRITER_KIBIBYTES = 6_144
 READER_KIBIBYTES = 2_048
-"""Pages kept in memory: those of what is open now, since ids are ordered by time."""
-STATEMENTS_KEPT = 64
-"""The library looks through half of them at every use."""
+"""Page caches. Ids are ordered by time, so the pages of open operations are next to each other."""
+CACHED_STATEMENTS_MAX = 64
+"""Statements that a connection caches; apsw searches half of them at every use."""
 
 
 class OpenFile:
-    """A file that is open and ours: one writer, any number of readers, and the lock."""
+    """An open file with one writer connection, any number of readers, and the lock."""
 
     def __init__(self, path: Path, writer: apsw.Connection, lock: location.Lock) -> None:
         self.path = path
@@ -36,7 +37,7 @@ class OpenFile:
         self._readers: list[apsw.Connection] = []
 
     def reader(self) -> apsw.Connection:
-        """A connection that can only read, and sees what is committed."""
+        """A read-only connection; it sees committed rows."""
         reader = connect(self.path, apsw.SQLITE_OPEN_READONLY)
         reader.pragma("query_only", 1)
         reader.pragma("cache_size", -READER_KIBIBYTES)
@@ -44,7 +45,7 @@ class OpenFile:
         return reader
 
     def room(self) -> int:
-        """Free bytes on the file's disk; none on a file system that has become read-only."""
+        """Free bytes on the file's disk; 0 on a file system that has become read-only."""
         disk = os.statvfs(self.path.parent)
         return 0 if disk.f_flag & os.ST_RDONLY else disk.f_bavail * disk.f_frsize
 
@@ -53,12 +54,12 @@ class OpenFile:
         return bool(os.statvfs(self.path.parent).f_flag & os.ST_RDONLY)
 
     def close(self) -> None:
-        """Close the readers, then the writer (it moves the log to the main file), then the lock."""
+        """Close the readers, then the writer (which checkpoints the WAL), then the lock."""
         for reader in self._readers:
             reader.close()
         self.writer.close()
         self._lock.release()
-        _HELD.discard(self)
+        _OPEN_FILES.discard(self)
 
 
 def open_file(
@@ -68,37 +69,39 @@ def open_file(
     application_id: int = APPLICATION_ID,
     mounts: Path = location.MOUNTS,
 ) -> OpenFile:
-    """Open the file, make it if it is not there, and bring it to the last migration."""
+    """Open the file, create it if it does not exist, and apply all migrations."""
     path = Path(os.path.realpath(path))
     version = len(migrations)
     check_library(apsw.sqlite_lib_version())
-    location.check_place(path, mounts=mounts)
-    _refuse_twice(path)
+    location.check_location(path, mounts=mounts)
+    _refuse_second_open(path)
     location.check_header(path, application_id=application_id, version=version)
     lock = location.Lock.take(path)
     try:
-        # Whoever held the lock a moment ago may have made or upgraded the file.
+        # The process that had the lock a moment ago may have created or upgraded the file.
         location.check_header(path, application_id=application_id, version=version)
         writer = _open(path, migrations, application_id)
     except BaseException:
         lock.release()
         raise
-    held = OpenFile(path, writer, lock)
-    _HELD.add(held)
-    return held
+    file = OpenFile(path, writer, lock)
+    _OPEN_FILES.add(file)
+    return file
 
 
-_HELD: WeakSet[OpenFile] = WeakSet()
+_OPEN_FILES: WeakSet[OpenFile] = WeakSet()
 """The files that this process has open."""
 
 
-def _refuse_twice(path: Path) -> None:
-    """Refuse a file that this very process has open, before anything opens and closes it.
+def _refuse_second_open(path: Path) -> None:
+    """Refuse a file that this process already has open, before opening another descriptor of it.
 
-    To close any other descriptor of a file drops the process's own POSIX locks on it, those of
-    SQLite too; another program could then take the log away from under a running store.
+    When a process closes any descriptor of a file, it loses its POSIX locks on that file, including
+    SQLite's. Another program could then delete the WAL of a running store.
     """
-    if path.exists() and any(held.path.exists() and path.samefile(held.path) for held in _HELD):
+    if path.exists() and any(
+        file.path.exists() and path.samefile(file.path) for file in _OPEN_FILES
+    ):
         raise StoreLocked(
             f"{path} is in use by process {os.getpid()}, which is this one: nothing was touched."
             " Use the store that is there."
@@ -122,13 +125,12 @@ def _open(path: Path, migrations: list[Migration], application_id: int) -> apsw.
     except (OSError, apsw.Error) as error:
         raise _cannot_open(path, error) from None
     try:
-        # Until it is known to be ours, closing it again must not move its log into the main file.
+        # Until the owner is checked, closing the file must not checkpoint its WAL.
         writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         version = writer.pragma("user_version")
         if version == 0 and path.stat().st_size == 0:
             writer.pragma("page_size", PAGE_BYTES)
-            # Before WAL, so that it goes straight to the main file and the next start knows it for
-            # ours.
+            # Written before WAL mode, so that it is in the main file and the next start finds it.
             writer.pragma("application_id", application_id)
         header = location.FileHeader(writer.pragma("application_id"), version)
         location.check_owner(path, header, application_id=application_id, version=len(migrations))
@@ -154,18 +156,18 @@ def _cannot_open(path: Path, error: OSError | apsw.Error) -> StoreError:
 
 
 def connect(path: Path, flags: int) -> apsw.Connection:
-    """A bare connection whose statements keep their plans.
+    """A connection whose prepared statements keep their query plans.
 
-    Without the planner's stability guarantee a new value for a parameter may cost a new plan: three
-    times the read.
+    Without SQLite's query planner stability guarantee a new parameter value can cause a new plan,
+    which costs three times the read.
     """
-    connection = apsw.Connection(str(path), flags=flags, statementcachesize=STATEMENTS_KEPT)
+    connection = apsw.Connection(str(path), flags=flags, statementcachesize=CACHED_STATEMENTS_MAX)
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
 
 
 def configure(writer: apsw.Connection) -> None:
-    """Set what durability rests on, and believe only what SQLite says it has set."""
+    """Set WAL and synchronous=FULL, and check that SQLite has set them."""
     writer.set_busy_timeout(0)
     mode = writer.pragma("journal_mode", "wal")
     if mode != "wal":

@@ -1,10 +1,10 @@
-"""What a guard means, for every store that compares in Python: one rule, one place."""
+"""Evaluates the condition of a guard, for every store that compares in Python."""
 
 from tenure.ports.store import AtLeast, Below, Condition, Value
 
 
 def meets(condition: Condition, found: Value) -> bool:
-    """Whether a column that holds `found` meets the condition; None is below nothing."""
+    """Whether the value `found` meets the condition; None meets no comparison."""
     if isinstance(condition, Below):
         return found is not None and found < condition.value  # type: ignore[operator]
     if isinstance(condition, AtLeast):

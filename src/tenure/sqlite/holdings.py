@@ -1,12 +1,12 @@
-"""What every embedded provider with a database shares: its own file, and its resources by key.
+"""The base of every embedded provider with a database: its file, and its resources by key.
 
-A row of `resource` is one key, there (PRESENT) or never again (BURNED).  A verb reads the row,
-decides, and writes a change that holds only if the row is still what was read: its `revision`
-says so, and whoever writes rows that belong to a resource raises it.  The provider's own rows
-travel in the same change, so a crash leaves a resource with all of them or none.
+A row of `resource` is one key; it is PRESENT, or BURNED and never used again.  A method reads the
+row, decides, and commits a change that is guarded by the row's `revision`; every change of rows
+that belong to a resource increments it.  The provider's own rows are in the same change, so after a
+crash a resource has all of them or none.
 
-Nothing but a ProviderError leaves a verb.  A COMMIT that fails has no known outcome: its callers
-are told so, and the next call closes the file and opens it again.
+The methods raise only ProviderErrors.  A COMMIT that fails has no known outcome: its callers get
+OutcomeUnknown, and the next call closes the file and opens it again.
 """
 
 import asyncio
@@ -58,26 +58,26 @@ RESOURCE = Shape(
 )  # fmt: skip
 PRESENT, BURNED = "PRESENT", "BURNED"
 ATTEMPTS_MAX = 20
-"""How often a verb reads and decides again when another was quicker; then it is Unavailable."""
+"""How often a method retries after a concurrent change of its row; then it is Unavailable."""
 OWNED_PAGE = 100
-"""Rows of a listing that are read at once, with the loop waiting."""
+"""Rows of a listing that are read at once; the read blocks the event loop."""
 
 Part = Is | Put | Set | Drop
 """A guard or a write of the provider's own rows."""
-Asked = Mapping[str, Value] | Sequence[Value]
+Parameters = Mapping[str, Value] | Sequence[Value]
 
-_NEVER = (BURNED, "{}", "{}")
-"""State, spec and reference of a key that never comes to anything."""
+_BURNED_VALUES = (BURNED, "{}", "{}")
+"""State, spec and reference of a burned key."""
 _NEW = Header("resource", RESOURCE.key, RESOURCE.columns, adds=True)
 _OWNED = (
     "SELECT rowid, key, agent, generation, since FROM resource"
     " WHERE plane = ? AND state = 'PRESENT' AND rowid > ? ORDER BY rowid LIMIT ?"
 )
-_PRELUDE = Path(__file__).with_suffix(".sql")
+_RESOURCE_SQL = Path(__file__).with_suffix(".sql")
 
 
-class _Held(NamedTuple):
-    """The file while it is open."""
+class _OpenHoldings(NamedTuple):
+    """The open file with its committer and its read cursor."""
 
     file: OpenFile
     committer: Committer
@@ -85,25 +85,25 @@ class _Held(NamedTuple):
 
 
 class Holdings:
-    """One provider's resources on one file; made by `open_holdings`."""
+    """One provider's resources in one file; made by `open_holdings`."""
 
     def __init__(
         self,
-        open_held: Callable[[], _Held],
+        open_again: Callable[[], _OpenHoldings],
         *,
         tables: Mapping[str, Shape],
         clock: Clock,
         flush: Flush,
     ) -> None:
         self.now = clock.now
-        self._open_held = open_held
-        self._held = open_held()
+        self._open_again = open_again
+        self._open = open_again()
         self._flush = flush
         self._statements = Statements(tables)
-        self._broken = False
-        self._closed = False
+        self._needs_reopen = False
+        self._is_closed = False
 
-    # ------------------------------------------------------------------------------------ verbs
+    # -------------------------------------------------------------------------- resource methods
 
     async def ensure(
         self,
@@ -111,39 +111,39 @@ class Holdings:
         spec: Spec,
         *,
         reference: Callable[[], Mapping[str, object]],
-        also: Callable[[Row | None], Sequence[Part]] = lambda _: (),
+        extra_parts: Callable[[Row | None], Sequence[Part]] = lambda _: (),
     ) -> Mapping[str, object]:
-        """Make the resource or converge it to `spec`; its reference, as it was first given.
+        """Create the resource or converge it to `spec`; returns the reference of its creation.
 
-        `also` is handed the row as it stands (None: there is none) and gives the provider's own
-        guards and writes, or raises Rejected. It is called again whenever another was quicker, and
-        not at all if nothing is to be done: the same spec under the same generation writes nothing.
+        `extra_parts` gets the current row (None if there is none) and returns the provider's own
+        guards and writes, or raises Rejected. It is called again after a concurrent change. It is
+        not called if spec and generation are unchanged: nothing is written then.
         """
         try:
-            wanted = encode(spec, "the spec")
+            spec_text = encode(spec, "the spec")
         except Invalid as error:
             await self.refuse(key, str(error))
         for _ in range(ATTEMPTS_MAX):
-            row = self._standing(key)
+            row = self._find_for_ensure(key)
             try:
                 if row is None:
-                    given = encode(reference(), "the reference")
-                    new = (PRESENT, wanted, given)
-                    change = self._make(key, new, also(None))
+                    reference_text = encode(reference(), "the reference")
+                    new = (PRESENT, spec_text, reference_text)
+                    change = self._insert_change(key, new, extra_parts(None))
                 else:
-                    given = str(row["reference"])
-                    if row["spec"] == wanted and row["generation"] == key.generation:
-                        return _decode(given)
-                    now: Row = {"spec": wanted, "generation": key.generation}
-                    change = _move(row, now, also(row))
+                    reference_text = str(row["reference"])
+                    if row["spec"] == spec_text and row["generation"] == key.generation:
+                        return _decode(reference_text)
+                    now: Row = {"spec": spec_text, "generation": key.generation}
+                    change = _update_change(row, now, extra_parts(row))
                 if await self.commit(change) is None:
-                    return _decode(given)
-            except Rejected as error:  # by `also`, or of rows that no table takes
+                    return _decode(reference_text)
+            except Rejected as error:  # by `extra_parts`, or for values that no table accepts
                 await self.refuse(key, str(error))
-        raise _contended(key)
+        raise _contention_error(key)
 
     async def inspect(self, key: ResourceKey) -> Observation:
-        """What stands under this key, as committed."""
+        """The committed state of this key."""
         row = self.find("resource", (key.text,))
         if row is None or row["state"] == BURNED:
             return Observation(Presence.ABSENT)
@@ -153,42 +153,42 @@ class Holdings:
         return Observation(Presence.READY, _decode(str(row["reference"])), owner, generation)
 
     async def remove(
-        self, key: ResourceKey, *, also: Callable[[Row], Sequence[Part]] = lambda _: ()
+        self, key: ResourceKey, *, extra_parts: Callable[[Row], Sequence[Part]] = lambda _: ()
     ) -> None:
-        """Remove the resource and burn its key; twice, or of the unknown, succeeds.
+        """Remove the resource and burn its key; succeeds also if it is unknown or burned already.
 
-        `also` is handed the row that goes, and gives what is to go with it.
+        `extra_parts` gets the row to remove and returns further writes of the same change.
         """
         for _ in range(ATTEMPTS_MAX):
             row = self.find("resource", (key.text,))
             if row is None:
-                change = self._make(key, _NEVER)
+                change = self._insert_change(key, _BURNED_VALUES)
             elif row["state"] == BURNED:
                 return
             elif _is_foreign(key, row):
-                raise _foreign(key)
+                raise _foreign_error(key)
             else:
-                gone: Row = {"state": BURNED, "spec": "{}", "reference": "{}"}
-                change = _move(row, gone, also(row))
+                burned_row: Row = {"state": BURNED, "spec": "{}", "reference": "{}"}
+                change = _update_change(row, burned_row, extra_parts(row))
             if await self.commit(change) is None:
                 return
-        raise _contended(key)
+        raise _contention_error(key)
 
     async def refuse(self, key: ResourceKey, sentence: str) -> NoReturn:
-        """Refuse an ensure for good: Rejected, and an unknown key is burned first.
+        """Raise Rejected for an ensure; burn its key first if the key is unknown.
 
-        So a call of that key which is still on its way is refused as well. What is there stays.
+        A late call for that key is then refused too. An existing resource is not changed.
         """
         if self.find("resource", (key.text,)) is None:
-            # If another was quicker the key is known by now, and stays as it is.
-            await self.commit(self._make(key, _NEVER))
+            # After a concurrent change the key is known, and this commit is refused.
+            await self.commit(self._insert_change(key, _BURNED_VALUES))
         raise Rejected(sentence) from None
 
     async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
-        """Everything of this plane, oldest first, read by pages: other work goes on in between."""
+        """Every resource of this plane, oldest first, read in pages; other tasks run in between."""
         after = 0
         while page := self.read(_OWNED, (plane, after, OWNED_PAGE)):
-            for after, key, agent, generation, since in page:  # noqa: B007 (the next page's begin)
+            for after, key, agent, generation, since in page:  # noqa: B007 (start of the next page)
                 yield OwnedResource(key, agent, generation, since)
             if len(page) < OWNED_PAGE:
                 return
@@ -197,32 +197,32 @@ class Holdings:
     # ------------------------------------------------------------------- the provider's own rows
 
     def find(self, table: str, key: Key) -> Row | None:
-        """One row by its key, as committed."""
+        """The committed row with this key."""
         columns = self._statements.columns(table)
         rows = self.read(self._statements.reads[table, *columns], key)
         return dict(zip(columns, rows[0], strict=True)) if rows else None
 
-    def read(self, sql: str, asked: Asked = ()) -> list[tuple[Any, ...]]:
-        """The rows a query gives, as committed; the loop waits, so they must be few."""
-        reader = self._use().reader
+    def read(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+        """The committed rows of a query; it blocks the event loop, so they must be few."""
+        reader = self._opened().reader
         try:
-            return reader.execute(sql, asked).fetchall()
+            return reader.execute(sql, parameters).fetchall()
         except apsw.Error as error:
             raise Unavailable(f"The provider's file cannot be read ({error}).") from None
         except UnicodeEncodeError:
-            raise Rejected("What was asked for is not text that can be kept.") from None
+            raise Rejected("A parameter is not text that can be stored.") from None
 
     async def commit(self, change: Change) -> CommitRefusal | None:
-        """Apply the change durably (None) or not at all (Refused).
+        """Apply the change durably and return None, or return the refusal.
 
-        Rejected is a change that can never be written: a value that a table does not take.
+        Raises Rejected for a change that can never be written, such as a value of a wrong type.
         """
-        held = self._use()
+        opened = self._opened()
         try:
-            return await held.committer.commit(change)
+            return await opened.committer.commit(change)
         except CommitUnknown as error:
-            if held is self._held:  # and not one that was opened since
-                self._broken = True
+            if opened is self._open:  # and not a file that was opened again since
+                self._needs_reopen = True
             raise OutcomeUnknown(str(error)) from None
         except StoreError as error:
             raise Unavailable(str(error)) from None
@@ -230,57 +230,57 @@ class Holdings:
             raise Rejected(str(error)) from None
 
     async def close(self) -> None:
-        """Finish what was handed in, then let go. A second close does nothing."""
-        if self._closed:
+        """Finish the changes handed in, then close the file. A second close does nothing."""
+        if self._is_closed:
             return
-        self._closed = True
-        await self._held.committer.close()
+        self._is_closed = True
+        await self._open.committer.close()
         self._flush.close()
-        self._held.file.close()
+        self._open.file.close()
 
-    # -------------------------------------------------------------------------------------- parts
+    # ------------------------------------------------------------------------------------ helpers
 
-    def _standing(self, key: ResourceKey) -> Row | None:
-        """The row of a key that may be ensured; Rejected if it may not."""
+    def _find_for_ensure(self, key: ResourceKey) -> Row | None:
+        """The row of a key for `ensure`; Rejected if the key is burned, foreign or newer."""
         row = self.find("resource", (key.text,))
         if row is None:
             return None
         if row["state"] == BURNED:
             raise Rejected(f"{key.text} was removed or refused before and is never used again.")
         if _is_foreign(key, row):
-            raise _foreign(key)
+            raise _foreign_error(key)
         if int(row["generation"]) > key.generation:  # type: ignore[arg-type]
             raise Rejected(
                 f"{key.text} has generation {row['generation']!r}; {key.generation} is older."
             )
         return row
 
-    def _make(
+    def _insert_change(
         self, key: ResourceKey, new: tuple[str, str, str], parts: Sequence[Part] = ()
     ) -> Change:
-        """A new row: only one of those who try at the same time succeeds."""
+        """A change that inserts the row; of concurrent inserts only one succeeds."""
         _, plane, tenant, agent, generation, slot, name = key
         state, spec, reference = new
         owner = plane, tenant, agent, generation, slot, name
         line = (key.text, *owner, state, 1, spec, reference, self.now())
-        # Removals may use the last room on the disk; new resources may not.
+        # Removals may use the reserved disk space; new resources may not.
         change = _change((), (), parts, admits=state == PRESENT)
         return replace(change, headers=(_NEW,), lines=(line,))
 
-    def _use(self) -> _Held:
-        """The file; opened again if its last COMMIT has failed."""
-        if self._closed:
+    def _opened(self) -> _OpenHoldings:
+        """The open file; it is opened again after a failed COMMIT."""
+        if self._is_closed:
             raise Unavailable("The provider's file is closed: nothing was read or written.")
-        if self._broken:
+        if self._needs_reopen:
             try:
-                self._held.file.close()
-                self._held = _settled(self._open_held())
+                self._open.file.close()
+                self._open = _checkpoint(self._open_again())
             except StoreError as error:
                 raise Unavailable(str(error)) from None
             except apsw.Error as error:
                 raise Unavailable(f"The provider's file fails ({error}).") from None
-            self._broken = False
-        return self._held
+            self._needs_reopen = False
+        return self._open
 
 
 def open_holdings(
@@ -293,39 +293,39 @@ def open_holdings(
     flush: Flush | None = None,
     room: Callable[[], int] | None = None,
 ) -> Holdings:
-    """Open the provider's file (made if it is not there) and hold it until `close`.
+    """Open the provider's file, creating it if needed, and lock it until `close`.
 
-    `migrations` and `tables` are the provider's own, beside `resource`; `flush` runs COMMIT, by
-    default in a thread of this file's own; `room` tells the free bytes of its disk. Raises a
-    StoreError that says what is the matter.
+    `migrations` and `tables` are the provider's own, in addition to `resource`; `flush` runs
+    COMMIT, by default in a thread for this file; `room` returns the free bytes of its disk. Raises
+    a StoreError that names the problem.
     """
-    steps = steps_of(migrations.parent)
+    steps = provider_migrations(migrations.parent)
     tables = {"resource": RESOURCE, **tables}
     running = InThread(f"commit {Path(path).name}") if flush is None else flush
 
-    def open_held() -> _Held:
+    def open_again() -> _OpenHoldings:
         file = open_file(path, steps, application_id=application_id)
         try:
             committer = Committer(file.writer, tables, flush=running, room=room or file.room)
-            return _Held(file, committer, file.reader().cursor())
+            return _OpenHoldings(file, committer, file.reader().cursor())
         except BaseException as error:
             file.close()
             if isinstance(error, apsw.Error):
                 raise StoreError(f"{file.path} cannot be used ({error}).") from None
             raise
 
-    return Holdings(open_held, tables=tables, clock=clock, flush=running)
+    return Holdings(open_again, tables=tables, clock=clock, flush=running)
 
 
-def steps_of(provider: Path) -> list[Migration]:
-    """The migrations of a provider's file: first `resource`, then its own."""
-    first = Migration(1, _PRELUDE.stem, _PRELUDE.read_text(encoding="utf-8"))
+def provider_migrations(provider: Path) -> list[Migration]:
+    """The migrations of a provider's file: first the one of `resource`, then its own."""
+    first = Migration(1, _RESOURCE_SQL.stem, _RESOURCE_SQL.read_text(encoding="utf-8"))
     own = read_migrations(provider / "migrations")
     return [first, *(one._replace(number=one.number + 1) for one in own)]
 
 
 def encode(value: Mapping[str, object], what: str) -> str:
-    """Plain data as text that is the same for the same data; Invalid names what is odd."""
+    """Plain data as canonical JSON; Invalid names a value that is not plain data."""
     plain = dict(value)
     refuse_odd(plain, what)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
@@ -334,10 +334,10 @@ def encode(value: Mapping[str, object], what: str) -> str:
     return text
 
 
-def revised(row: Row) -> tuple[Is, Set]:
-    """That this resource is still what was read, and that it is changed: for changes of its rows.
+def revision_guard(row: Row) -> tuple[Is, Set]:
+    """A guard on the resource's revision and a write that increments it.
 
-    Whoever writes rows of a resource by another way than its verbs puts these in the change.
+    Every change of a resource's rows outside `ensure` and `remove` contains both.
     """
     key = (str(row["key"]),)
     revision = int(row["revision"])  # type: ignore[arg-type]
@@ -347,24 +347,26 @@ def revised(row: Row) -> tuple[Is, Set]:
 
 
 def differences(
-    table: str, there: Mapping[Key, Row], wanted: Mapping[Key, Row]
+    table: str, current: Mapping[Key, Row], desired: Mapping[Key, Row]
 ) -> list[Put | Set | Drop]:
-    """What makes the rows that are there those that are wanted; `at` is when a row first came."""
-    parts: list[Put | Set | Drop] = [Drop(table, key) for key in there if key not in wanted]
-    for key, row in wanted.items():
-        known = there.get(key)
-        if known is None:
+    """The writes that turn the current rows into the desired rows; `at` of a row never changes."""
+    parts: list[Put | Set | Drop] = [Drop(table, key) for key in current if key not in desired]
+    for key, row in desired.items():
+        before = current.get(key)
+        if before is None:
             parts.append(Put(table, key, row))
             continue
-        changed = {name: said for name, said in row.items() if name != "at" and known[name] != said}
+        changed = {
+            name: value for name, value in row.items() if name != "at" and before[name] != value
+        }
         if changed:
             parts.append(Set(table, key, changed))
     return parts
 
 
-def _move(row: Row, now: Mapping[str, Value], parts: Sequence[Part]) -> Change:
-    """A row that changes, if it is still what was read."""
-    guard, revise = revised(row)
+def _update_change(row: Row, now: Mapping[str, Value], parts: Sequence[Part]) -> Change:
+    """A change of the row, guarded by its revision."""
+    guard, revise = revision_guard(row)
     return _change((guard,), (replace(revise, row={**revise.row, **now}),), parts)
 
 
@@ -380,29 +382,29 @@ def _change(
     return Change("", (*guards, *own), (*writes, *others), admits)
 
 
-def _settled(held: _Held) -> _Held:
-    """Write what recovery found in the log to the main file before anyone builds on it.
+def _checkpoint(opened: _OpenHoldings) -> _OpenHoldings:
+    """Checkpoint the recovered WAL before the file is used again.
 
-    After a flush that failed, the log may be whole in memory and not on the disk, and the system
-    holds it for written.
+    After a failed flush the WAL may be complete in the page cache and not on the disk, although the
+    kernel counts it as written.
     """
     try:
-        held.file.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        opened.file.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except BaseException:
-        held.file.close()
+        opened.file.close()
         raise
-    return held
+    return opened
 
 
 def _is_foreign(key: ResourceKey, row: Row) -> bool:
     return (row["plane"], row["tenant"], row["agent"]) != (key.plane, key.tenant, key.agent)
 
 
-def _foreign(key: ResourceKey) -> Rejected:
+def _foreign_error(key: ResourceKey) -> Rejected:
     return Rejected(f"{key.text} is held by another owner and was left alone.")
 
 
-def _contended(key: ResourceKey) -> Unavailable:
+def _contention_error(key: ResourceKey) -> Unavailable:
     return Unavailable(f"Too many write {key.text} at the same time: nothing was written.")
 
 

@@ -1,6 +1,6 @@
-"""Where a file may live, whose it is, and who holds it: all that is found out without opening it.
+"""Checks a file before SQLite opens it: its file system, its application id, and its lock.
 
-Nothing here writes to the file.  A refusal says what is the matter, what was kept and what to do.
+Nothing here writes to the file.  A refusal names the problem and says what to do.
 """
 
 import fcntl
@@ -17,26 +17,24 @@ NETWORK = frozenset({
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "drvfs", "gfs2", "glusterfs", "lustre",
     "ncpfs", "nfs", "nfs4", "ocfs2", "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs",
 })  # fmt: skip
-"""File systems whose locks or flushes another machine answers for; FUSE is one of them under any
-name.
-"""
+"""File systems whose locks or flushes depend on another machine; every FUSE name counts too."""
 
 
 MOVED = int.from_bytes(b"Tnmv", "big")
-"""Stands in the header of a file whose records were moved elsewhere."""
+"""The application id of a file whose records were moved to another store."""
 MOVED_NOTE = ".moved"
-"""The end of the name of the file that says where."""
+"""Suffix of the file that names the other store."""
 
 
 class FileHeader(NamedTuple):
-    """What the first hundred bytes say: whose file it is, and which migration it has reached."""
+    """The file's application id and schema version, from its first hundred bytes."""
 
     application_id: int
     version: int
 
 
 def read_header(path: Path) -> FileHeader | None:
-    """The header, or None if there is no file yet or nothing in it."""
+    """The header, or None if the file does not exist or is empty."""
     try:
         with path.open("rb") as file:
             start = file.read(HEADER_BYTES)
@@ -64,7 +62,7 @@ def check_header(path: Path, *, application_id: int, version: int) -> None:
 
 
 def check_owner(path: Path, header: FileHeader, *, application_id: int, version: int) -> None:
-    """The same, once the header is known."""
+    """Refuse as `check_header` does, for a header that was read before."""
     if header.application_id == MOVED:
         note = Path(f"{path}{MOVED_NOTE}")
         there = note.read_text(encoding="utf-8").strip() if note.exists() else "another store"
@@ -85,8 +83,8 @@ def check_owner(path: Path, header: FileHeader, *, application_id: int, version:
         )
 
 
-def check_place(path: Path, *, mounts: Path = MOUNTS) -> None:
-    """Refuse a folder that is missing, cannot be written, or lies on a network file system."""
+def check_location(path: Path, *, mounts: Path = MOUNTS) -> None:
+    """Refuse a folder that is missing, not writable, or on a network file system."""
     folder = path.parent
     if not folder.is_dir():
         raise StoreError(
@@ -114,7 +112,7 @@ def _may_write(path: Path) -> bool:
 
 
 def file_system(folder: Path, *, mounts: Path = MOUNTS) -> str:
-    """The kind of file system that holds the folder; "" where the system does not tell."""
+    """The type of the folder's file system; "" if the system does not tell."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -137,14 +135,14 @@ def _unescape(point: str) -> str:
 
 
 class Lock:
-    """The sole right to a file: a lock on `<file>.lock`, until released or the process ends."""
+    """An exclusive lock on `<file>.lock`, until it is released or the process ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @classmethod
     def take(cls, path: Path) -> Self:
-        """Take it now or say who has it."""
+        """Take the lock without waiting; StoreLocked names the process that has it."""
         name = f"{path}.lock"
         try:
             descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -175,7 +173,7 @@ class Lock:
         return cls(descriptor)
 
     def release(self) -> None:
-        """Let go.  The lock's file stays: removing it would let two in."""
+        """Release the lock.  Its file stays: if it were deleted, two processes could lock it."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

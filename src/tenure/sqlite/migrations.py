@@ -3,11 +3,11 @@
 `pre` runs before the code that needs it, `post` after the last code that does not; a single process
 runs both when it opens its file.
 
-`user_version` is the number of the last migration that code without it cannot live with: code opens
-a file whose number it knows.  A `pre` that begins with `-- Only adds:` and does no more (tables and
-rows in them, indexes, columns that may be empty) leaves that number alone and is noted in the table
-`migration`, so that the release before can go on with the file; what it writes has the new columns
-empty.
+`user_version` is the number of the last migration that older code cannot work with: a release opens
+a file only if it knows this number.  A `pre` migration that begins with `-- Only adds:` may only
+add tables and their rows, indexes, and nullable columns.  It is recorded in the table `migration`
+and leaves `user_version` as it is, so that the previous release can still use the file; rows of
+that release have NULL in the new columns.
 """
 
 import re
@@ -24,11 +24,13 @@ _ADDS = re.compile(
     re.IGNORECASE,
 )
 ONLY_ADDS = "-- Only adds:"
-NOTED = "CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL)"
+CREATE_MIGRATION_TABLE = (
+    "CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL)"
+)
 
 
 class Migration(NamedTuple):
-    """One step from the version before it."""
+    """One migration file."""
 
     number: int
     name: str
@@ -36,12 +38,12 @@ class Migration(NamedTuple):
 
     @property
     def adds(self) -> bool:
-        """Whether code that does not know of it can go on: a `pre` that takes nothing away."""
+        """Whether older code can still use the file: a `pre` migration that only adds."""
         return self.sql.startswith(ONLY_ADDS)
 
 
 def read_migrations(folder: Path) -> list[Migration]:
-    """The folder's files in order; a hole, a double or another name is a mistake in the package."""
+    """The folder's files in order; ValueError for a missing or repeated number or another name."""
     found: list[Migration] = []
     for path in sorted(folder.iterdir()):
         match = _NAME.fullmatch(path.name)
@@ -60,29 +62,29 @@ def _only_adds(sql: str) -> bool:
     bare = re.sub(r"--[^\n]*", "", sql)
     new = re.findall(r"create\s+table\s+(\w+)", bare, re.IGNORECASE)
     fills = re.compile(rf"insert\s+into\s+(?:{'|'.join(new) or '$'})\s", re.IGNORECASE)
-    said = [one.strip() for one in bare.split(";") if one.strip()]
-    return all(_ADDS.match(one) or fills.match(one) for one in said)
+    statements = [one.strip() for one in bare.split(";") if one.strip()]
+    return all(_ADDS.match(one) or fills.match(one) for one in statements)
 
 
-def reached(connection: apsw.Connection) -> int:
+def last_migration(connection: apsw.Connection) -> int:
     """The number of the last migration that was applied to a file."""
     version: int = connection.pragma("user_version")
     if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migration'").fetchone():
-        noted: int = connection.execute("SELECT max(number) FROM migration").get or 0
-        return max(version, noted)
+        recorded: int = connection.execute("SELECT max(number) FROM migration").get or 0
+        return max(version, recorded)
     return version
 
 
 def migrate(connection: apsw.Connection, migrations: list[Migration]) -> list[str]:
-    """Apply what the file lacks, each whole with its number or not at all; the names applied."""
-    version = reached(connection)
+    """Apply the missing migrations, each in a transaction with its number; returns their names."""
+    version = last_migration(connection)
     applied = [migration for migration in migrations if migration.number > version]
     for migration in applied:
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(migration.sql)
             if migration.adds:
-                connection.execute(NOTED)
+                connection.execute(CREATE_MIGRATION_TABLE)
                 connection.execute(
                     "INSERT INTO migration VALUES (?, ?)", (migration.number, migration.name)
                 )

@@ -1,8 +1,8 @@
-"""SQL for the closed vocabulary of changes, made once from (table, columns) and kept.
+"""SQL for the operations of a change, generated once for each (table, columns) and cached.
 
-Names come from the tables' shapes alone, so no text of a caller becomes SQL; values are
-always bound, the key's columns first in a `Put` and in lines, last everywhere else.  The text is
-short because the library hashes it at every use.
+Names come only from the tables' shapes, so no text of a caller becomes SQL.  Values are always
+bound: the key columns first in a `Put` and in lines, last everywhere else.  The SQL text is short
+because the library hashes it at every use.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class StatementCache(dict[tuple[T, ...], str]):
-    """(table, column, …) → SQL; made when it is first asked for."""
+    """(table, column, …) → SQL; generated at first use."""
 
     def __init__(self, make: Callable[[T, tuple[T, ...]], str]) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class StatementCache(dict[tuple[T, ...], str]):
 
 
 class Statements:
-    """The statements of these tables, asked like `puts[table, *columns]`."""
+    """The statements of these tables, looked up as in `puts[table, *columns]`."""
 
     def __init__(self, tables: Mapping[str, Shape]) -> None:
         self._tables = tables
@@ -42,7 +42,7 @@ class Statements:
         self.drops = StatementCache(self._drop)
 
     def select(self, table: str, columns: Mapping[str, Value], after: Key) -> str:
-        """Rows with these values, in key order, beyond a key; then the limit, bound last."""
+        """Rows with these values after a key, in key order; the limit is bound last."""
         kind = (table, *columns, len(after), *(one is None for one in columns.values()))
         sql = self._selects.get(kind)
         if sql is None:
@@ -54,7 +54,7 @@ class Statements:
         return sql
 
     def count(self, table: str, columns: Mapping[str, Value]) -> str:
-        """How many rows have these values."""
+        """SQL that counts the rows with these values."""
         self.columns(table)
         return f"SELECT count(*) FROM {table}{self._where_all(table, columns, ())}"
 
@@ -62,7 +62,7 @@ class Statements:
         unknown = [column for column in columns if column not in self._columns[table]]
         if unknown:
             raise Defect(f"Table {table!r} has no column {unknown[0]!r}; nothing was read.")
-        # A partial index serves only who writes its condition out, so None is never bound.
+        # SQLite uses a partial index only if its condition is in the SQL, so None is never bound.
         terms = [f"{name} IS NULL" if one is None else f"{name}=?" for name, one in columns.items()]
         if after:
             key = self.beyond(table, columns, self._tables[table].key[: len(after)])
@@ -70,9 +70,10 @@ class Statements:
         return " WHERE " + " AND ".join(terms) if terms else ""
 
     def beyond(self, table: str, columns: Mapping[str, Value], after: Sequence[T]) -> tuple[T, ...]:
-        """The part of a key that orders rows with these values, which are the same in all of them.
+        """The part of a key after the columns whose values are fixed.
 
-        Compared with the whole key, rows would be found by the values and passed one by one.
+        If the whole key were compared, SQLite would find the rows by the values and skip them one
+        by one.
         """
         same = 0
         for column in self._tables[table].key[: len(after) - 1]:
@@ -118,9 +119,9 @@ class Statements:
         return f"UPDATE {table} SET {values}{self._where(table)}"
 
     def of_lines(self, header: Header) -> str:
-        """What writes a line of this header, if its guards hold."""
+        """SQL that writes a line of this header if its guards hold."""
         table, columns = header.table, header.columns
-        self._set(table, columns)  # it refuses what there is not
+        self._set(table, columns)  # raises for an unknown table or column
         for one in (HeaderGuard(table, header.key, columns), *header.guards):
             self._read(one.table, one.columns)
             if self._tables[one.table].key != one.key:

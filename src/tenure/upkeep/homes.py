@@ -10,7 +10,7 @@ import apsw
 from tenure.core.errors import StoreError
 from tenure.home.shared_settings import TermsFile
 from tenure.sqlite import location
-from tenure.sqlite.migrations import Migration, reached
+from tenure.sqlite.migrations import Migration, last_migration
 
 STORE = "tenure.db"
 ENDS = ("", "-wal", "-shm", "-journal")
@@ -84,7 +84,7 @@ def content(reader: apsw.Connection) -> Content:
         str(table): int(reader.execute(f'SELECT count(*) FROM "{table}"').get)  # noqa: S608 (of the schema)
         for (table,) in tables
     }
-    return Content(int(reader.pragma("user_version")), reached(reader), rows)
+    return Content(int(reader.pragma("user_version")), last_migration(reader), rows)
 
 
 def is_sound(path: Path, held: HomeFile) -> bool:
@@ -94,6 +94,6 @@ def is_sound(path: Path, held: HomeFile) -> bool:
     try:
         refuse_foreign(path, held)
         with reading(path) as reader:
-            return bool(reader.pragma("quick_check") == "ok" and reached(reader))
+            return bool(reader.pragma("quick_check") == "ok" and last_migration(reader))
     except StoreError:
         return False

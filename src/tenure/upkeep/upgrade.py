@@ -13,7 +13,7 @@ from tenure.core.errors import Invalid, StoreError
 from tenure.core.plan import Plan
 from tenure.home.shared_settings import TermsFile
 from tenure.plans.catalogue import Catalogue
-from tenure.sqlite.migrations import Migration, reached
+from tenure.sqlite.migrations import Migration, last_migration
 from tenure.upkeep.homes import STORE, HomeFile, is_there, reading, refuse_foreign, store_elsewhere
 
 
@@ -91,7 +91,7 @@ def look(
         try:
             refuse_foreign(path, held)
             with reading(path) as reader:
-                last = reached(reader)
+                last = last_migration(reader)
                 if held.name == STORE:
                     opened, missing = _compared(_followed(reader), catalogue)
         except StoreError as error:

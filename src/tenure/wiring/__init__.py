@@ -151,7 +151,7 @@ async def running(
 
 def _hear(engine: Engine[OperationHandle], news: Wakeup, ring: Ring) -> None:
     """Wake the engine and the readers of the feed when another process has committed."""
-    engine.heard(ring.operation, interrupt=ring.interrupt, unclaimed=ring.unclaimed)
+    engine.on_notification(ring.operation, interrupt=ring.interrupt, unclaimed=ring.unclaimed)
     news.notify()
 
 

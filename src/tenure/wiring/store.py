@@ -14,10 +14,12 @@ from tenure.wiring.extras import extra
 async def open_store(settings: Settings, *, clock: Clock, entropy: Entropy, news: Wakeup) -> Store:
     """The store that the settings name: a file, or a PostgreSQL."""
     if not is_shared(settings):
-        return sqlite.build(settings.store, clock=clock, landed=news.notify)
+        return sqlite.build(settings.store, clock=clock, on_durable=news.notify)
     with extra("postgres"):
         from tenure.adapters.store import postgres
-    return await postgres.build(settings.store, clock=clock, entropy=entropy, landed=news.notify)
+    return await postgres.build(
+        settings.store, clock=clock, entropy=entropy, on_durable=news.notify
+    )
 
 
 def is_shared(settings: Settings) -> bool:

@@ -10,7 +10,7 @@ from tenure.core.plan import Plan
 from tenure.home.shared_settings import TermsFile
 from tenure.plans.agents.lifecycle import PLANS
 from tenure.sqlite.gate import APPLICATION_ID
-from tenure.sqlite.holdings import steps_of
+from tenure.sqlite.holdings import provider_migrations
 from tenure.sqlite.migrations import read_migrations
 from tenure.upkeep.backup import Told
 from tenure.upkeep.homes import STORE, HomeFile
@@ -30,7 +30,9 @@ def files_of_a_home() -> list[HomeFile]:
             STORE, APPLICATION_ID, read_migrations(Path(sqlite.__file__).parent / "migrations")
         ),
         *(
-            HomeFile(f"{name}.db", application_id, steps_of(Path(str(file)).parent), renew)
+            HomeFile(
+                f"{name}.db", application_id, provider_migrations(Path(str(file)).parent), renew
+            )
             for name, application_id, file, renew in (
                 ("identity", identity.APPLICATION_ID, identity.__file__, identity.renew),
                 ("access", access.APPLICATION_ID, access.__file__, lambda _: None),

@@ -97,7 +97,7 @@ def test_whatever_ends_its_tasks_ends_the_engine(temporal) -> None:
         first, second = engine_of(await bench.start()), engine_of(await bench.start())
         assert first._relaying is not None
         first._relaying.cancel()
-        with pytest.raises(Defect, match="cancelled by someone else"):
+        with pytest.raises(Defect, match="cancelled from outside"):
             await first.join()
 
         async def run() -> None:
@@ -182,7 +182,7 @@ def test_what_is_asked_of_an_engine_that_has_stopped_does_nothing(temporal) -> N
         given: Any = live
         engine.take(given)
         engine.wake("x")
-        engine.heard("x", interrupt=True)
+        engine.on_notification("x", interrupt=True)
         await engine._start("x", RunLabels("kind", "agent", ""), None)
         assert not await engine._is_elsewhere("x")
         await engine._signal("x", interrupt=False)
@@ -200,9 +200,9 @@ def test_who_waits_in_another_process_is_told_when_it_hears_of_the_end(temporal)
         waiting = asyncio.ensure_future(other.wait(name, 30))
         unknown = asyncio.ensure_future(other.wait("nobody", 0.2))
         await asyncio.sleep(0)
-        other.heard("nobody")
+        other.on_notification("nobody")
         assert await ended(plane, name) is OperationState.SUCCEEDED
-        other.heard(name)
+        other.on_notification(name)
         assert await waiting is OperationState.SUCCEEDED
         assert await unknown is None
         plane.engine.wake(name)  # it has ended: its run is told, if there is one
@@ -240,7 +240,7 @@ def test_calls_that_do_not_end_are_left_to_themselves(temporal, caplog) -> None:
             await asyncio.Event().wait()
 
         deaf: Any = SimpleNamespace(shutdown=never)
-        with patched(temporal_engine, DEAF_SECONDS=0.05):
+        with patched(temporal_engine, CANCEL_GRACE_SECONDS=0.05):
             polling = asyncio.ensure_future(never())
             await engine._shut_down(deaf, polling, 0.01)
         assert "some cancelled calls have not ended" in caplog.text

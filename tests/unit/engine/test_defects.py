@@ -85,12 +85,12 @@ async def test_a_task_that_somebody_else_cancels_is_asked_about_and_not_repeated
 
 
 @virtual
-async def test_a_keeper_that_somebody_else_cancels_ends_the_engine_loudly(solo):
+async def test_a_lease_task_that_is_cancelled_from_outside_ends_the_engine_loudly(solo):
     process = await solo.start()
-    keeper = process.engine._keeper
+    keeper = process.engine._lease_task
     assert keeper is not None
     keeper.cancel()
-    with pytest.raises(Defect, match="keeper was cancelled"):
+    with pytest.raises(Defect, match="lease task was cancelled"):
         await process.engine.join()
 
 
@@ -151,7 +151,7 @@ async def test_a_defect_of_what_was_left_to_itself_halts_nothing(solo, caplog, m
     monkeypatch.setattr(Executor, "refresh", broken)
     await asyncio.sleep(200)
     assert "stopped by a defect" in caplog.text
-    assert not process.engine._halted
+    assert not process.engine._halted_until
 
 
 @virtual

@@ -27,7 +27,7 @@ async def test_whoever_waits_for_what_another_has_is_told_to_look(solo):
     name = await accept(first.plane, "waits")
     waiters = [asyncio.create_task(second.engine.wait(name)) for _ in range(2)]
     await asyncio.sleep(0.1)
-    second.engine.heard(name)
+    second.engine.on_notification(name)
     assert await asyncio.gather(*waiters) == [None, None]
 
 
@@ -36,7 +36,7 @@ async def test_what_nobody_has_is_claimed_as_soon_as_it_is_heard_of(solo):
     process = await solo.start(lease_ttl_seconds=600.0)
     name = await accepted_for_nobody(solo)
     began = solo.clock.monotonic()
-    process.engine.heard(name, unclaimed=True)
+    process.engine.on_notification(name, unclaimed=True)
     assert await process.engine.wait(name) is OperationState.SUCCEEDED
     assert solo.clock.monotonic() - began < 1
 
@@ -47,10 +47,10 @@ async def test_what_is_heard_of_while_it_claims_is_claimed_after_that(solo):
     process = await solo.start(lease_ttl_seconds=600.0)
     name = await accepted_for_nobody(solo)
     solo.stores[0].after["claim"] = [go_on.wait]
-    process.engine.heard(name, unclaimed=True)
+    process.engine.on_notification(name, unclaimed=True)
     await asyncio.sleep(0.1)
     later = await accept(solo.processes[-1].plane, "one")
-    process.engine.heard(later, unclaimed=True)
+    process.engine.on_notification(later, unclaimed=True)
     began = solo.clock.monotonic()
     go_on.set()
     assert await process.engine.wait(later) is OperationState.SUCCEEDED
@@ -65,7 +65,7 @@ async def test_what_the_store_did_not_let_it_claim_is_found_by_the_next_look(sol
     process = await solo.start()
     name = await accepted_for_nobody(solo)
     solo.stores[0].before["claim"] = [refuse]
-    process.engine.heard(name, unclaimed=True)
+    process.engine.on_notification(name, unclaimed=True)
     assert await process.engine.wait(name, 30) is OperationState.SUCCEEDED
     assert "cannot claim operations: the disk refused to take this" in caplog.text
 
@@ -75,7 +75,7 @@ async def test_a_store_that_fails_while_it_claims_ends_the_engine(solo):
     process = await solo.start()
     name = await accepted_for_nobody(solo)
     solo.stores[0].before["claim"] = [broken]
-    process.engine.heard(name, unclaimed=True)
+    process.engine.on_notification(name, unclaimed=True)
     with pytest.raises(CommitUnknown):
         await process.engine.join()
 
@@ -85,9 +85,9 @@ async def test_an_engine_that_stops_claims_nothing_more(solo):
     process = await solo.start()
     name = await accepted_for_nobody(solo)
     solo.stores[0].before["claim"] = [forever]
-    process.engine.heard(name, unclaimed=True)
+    process.engine.on_notification(name, unclaimed=True)
     await asyncio.sleep(0.1)
     await process.engine.stop()
-    process.engine.heard(name, unclaimed=True)
+    process.engine.on_notification(name, unclaimed=True)
     await asyncio.sleep(30)
     assert (await reads.get_operation(process.plane, TENANT, name)).state is OperationState.PENDING

@@ -124,7 +124,7 @@ async def test_a_driver_that_is_stopped_before_its_first_step_leaves_nothing_beh
     await asyncio.sleep(0.5)
     process.engine._due(name)
     await process.engine._start_over()
-    assert not process.engine._driven
+    assert not process.engine._active
     await process.engine._claim()
     await operations.cancel(process.plane, by("the caller"), name)
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.COMPENSATED
@@ -174,12 +174,12 @@ async def test_what_is_accepted_while_the_worker_starts_over_is_moved_under_one_
     assert engine.worker not in ("", worker)
     names = [await task for task in accepting]
     await asyncio.sleep(0.1)
-    assert names[0] in engine._parked
-    old = engine._driven[names[1]].task
+    assert names[0] in engine._parked_tokens
+    old = engine._active[names[1]].task
     go_on.set()
     await asyncio.sleep(0.1)
     assert old.cancelled()
-    assert engine._parked == {names[0]: 2}
+    assert engine._parked_tokens == {names[0]: 2}
     for name in names:
         assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
         row = (await plane.store.load(name)).operation
@@ -213,7 +213,7 @@ async def test_what_is_claimed_at_a_start_is_claimed_in_portions(solo):
             ).state is OperationState.WAITING
         for name in ready:
             assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
-        assert len(process.engine._parked) == 7
+        assert len(process.engine._parked_tokens) == 7
         await process.stop()
 
 
@@ -276,7 +276,7 @@ async def test_a_stop_cuts_off_what_takes_longer_than_its_grace(solo):
     await process.engine.stop(grace_seconds=0.5)
     assert solo.loop.time() - began == pytest.approx(0.5)
     assert await leases(solo) == []
-    assert not process.engine._driven
+    assert not process.engine._active
 
 
 @virtual
@@ -287,11 +287,11 @@ async def test_a_stopped_engine_takes_wakes_and_parks_nothing(solo):
     live = await process.engine._work.load(name, 1)
     await process.engine.stop()
     await process.engine.stop()
-    process.engine._parked.clear()
+    process.engine._parked_tokens.clear()
     process.engine.take(live)
     process.engine.wake(name)
     process.engine.wake("no-such-operation")
-    assert not process.engine._driven
+    assert not process.engine._active
     assert process.engine.worker == ""
 
 
@@ -319,7 +319,7 @@ async def test_a_lease_that_cannot_be_given_back_lapses(solo, caplog):
     process = await solo.start()
     solo.stores[0].before["commit"] = [refuse]
     await process.engine.stop()
-    assert "cannot give the lease back" in caplog.text
+    assert "cannot drop the lease" in caplog.text
     await process.engine.join()
     assert len(await leases(solo)) == 1
     name = await accept(process.plane, "linear")
@@ -355,7 +355,7 @@ async def test_when_the_store_fails_calls_are_dropped_and_whoever_waits_is_told(
     joined = asyncio.create_task(engine.join())
     await asyncio.sleep(0.5)
     assert over.result() is None
-    task = engine._driven[hangs].task
+    task = engine._active[hangs].task
     solo.stores[0].before["commit"] = [broken] * 9
     await accept_fails(plane)
     with pytest.raises(CommitUnknown):
@@ -400,7 +400,7 @@ async def test_a_record_that_fails_ends_the_engine_and_its_keeper(solo):
         await waiter
     go_on.set()
     await asyncio.sleep(0)
-    await asyncio.wait_for(process.engine._keeper, 1)
+    await asyncio.wait_for(process.engine._lease_task, 1)
     await process.engine.stop()
     with pytest.raises(CommitUnknown):
         await process.engine.join()

@@ -66,12 +66,12 @@ async def test_what_is_queued_is_not_moved_twice_however_often_it_is_found(solo)
     solo.stores[0].after["commit"] = [hold]
     accepting = asyncio.create_task(accept(plane, "one"))
     await kept.wait()
-    await engine._look_round()
-    assert len(engine._queued) == 1
-    await engine._look_round()
+    await engine._maintain()
+    assert len(engine._ready) == 1
+    await engine._maintain()
     go_on.set()
     name = await accepting
-    assert list(engine._queued) == [name]
+    assert list(engine._ready) == [name]
     await operations.cancel(plane, by("the caller"), first)
     assert await ended(plane, name) is OperationState.SUCCEEDED
     await asyncio.sleep(10)
@@ -115,7 +115,7 @@ async def test_what_its_caller_did_not_hand_over_is_found_by_the_keeper(solo):
     await asyncio.sleep(0)
     (row,) = await reads.list_operations(plane, TENANT)
     assert row.state == OperationState.RUNNING
-    assert not process.engine._driven
+    assert not process.engine._active
     assert await ended(plane, row.id, 3.0) is OperationState.SUCCEEDED
 
 
@@ -125,10 +125,10 @@ async def test_what_is_driven_or_parked_already_is_not_taken_again(solo):
     solo.plan("one", step("made", do))
     process = await solo.start()
     name = await accept(process.plane, "one")
-    live = process.engine._driven[name].live
+    live = process.engine._active[name].live
     process.engine.take(live)
     await asyncio.sleep(1)
-    assert name in process.engine._parked
+    assert name in process.engine._parked_tokens
     process.engine.take(live)
     await asyncio.sleep(5)
     assert len(do.calls) == 1
@@ -144,7 +144,7 @@ async def test_what_waits_costs_no_task_and_is_moved_when_its_time_comes(solo):
     process = await solo.start()
     names = [await accept(process.plane, "polls") for _ in range(2)]
     await asyncio.sleep(1)
-    assert not process.engine._driven
+    assert not process.engine._active
     assert len(process.engine._timers) == 2
     for name in names:
         assert await ended(process.plane, name, 300) is OperationState.SUCCEEDED
@@ -161,7 +161,7 @@ async def test_a_wake_comes_before_the_timer_and_the_timer_then_finds_nobody(sol
     process.engine.wake(name)
     await asyncio.sleep(1)
     assert len(ask.calls) == 1, "it is not due, whoever looks"
-    assert name in process.engine._parked
+    assert name in process.engine._parked_tokens
     await asyncio.sleep(4)
     assert len(ask.calls) == 2
 
@@ -210,7 +210,7 @@ async def test_what_is_woken_for_nothing_parks_again(solo):
     store.after["load"] = [wake]
     process.engine.wake(name)
     await asyncio.sleep(0.1)
-    assert name in process.engine._parked
+    assert name in process.engine._parked_tokens
     assert len(ask.calls) == 1
 
 

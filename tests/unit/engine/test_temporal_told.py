@@ -88,7 +88,7 @@ def test_what_was_recorded_by_others_is_not_kept():
         engine: Any = TemporalEngine(
             hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
         )
-        for tell in (engine.wake, engine.heard):
+        for tell in (engine.wake, engine.on_notification):
             name, _ = await bench.accept()
             engine._activities.keep(
                 await load_handle(bench.store, bench.plane.catalogue, "plane", name)

@@ -17,12 +17,12 @@ def test_all_who_wait_for_an_operation_are_told_and_nobody_else():
         late = asyncio.ensure_future(waiters.wait("a", 0.0))
         assert await late is None
         assert (len(waiters), "a" in waiters, "c" in waiters) == (3, True, False)
-        waiters.tell("a", OperationState.SUCCEEDED)
-        waiters.tell("c", None)
+        waiters.notify("a", OperationState.SUCCEEDED)
+        waiters.notify("c", None)
         assert [await one, await two] == [OperationState.SUCCEEDED] * 2
         assert (len(waiters), other.done()) == (1, False)
         other.cancel()
-        waiters.tell("b", OperationState.SUCCEEDED)  # in the very moment in which it gave up
+        waiters.notify("b", OperationState.SUCCEEDED)  # in the very moment in which it gave up
         with pytest.raises(asyncio.CancelledError):
             await other
         assert len(waiters) == 0
@@ -33,12 +33,12 @@ def test_all_who_wait_for_an_operation_are_told_and_nobody_else():
 def test_the_first_word_of_an_engines_end_counts():
     async def main():
         waiters = Waiters()
-        begun = [waiters.has_begun]
+        begun = [waiters.was_started]
         await waiters.join()  # it was never started: there is nothing to wait for
         waiters.end()
         waiters.fail(ValueError("before it began"))
         waiters.begin()
-        assert [*begun, waiters.has_begun] == [False, True]
+        assert [*begun, waiters.was_started] == [False, True]
         one, given_up = [asyncio.ensure_future(waiters.wait("a", None)) for _ in range(2)]
         await asyncio.sleep(0)
         given_up.cancel()

@@ -85,7 +85,7 @@ async def test_a_clash_takes_back_its_rows_and_its_numbers(connection: Watched) 
 async def test_numbers_are_those_on_disk_and_only_some_are_held(
     connection: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(applier, "NUMBERS_KEPT", 2)
+    monkeypatch.setattr(applier, "CACHED_COUNTERS_MAX", 2)
     connection.execute("INSERT INTO counter VALUES ('lines', 41)")
     committer = make(connection, Inline())
     await committer.commit(

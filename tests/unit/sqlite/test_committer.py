@@ -163,7 +163,7 @@ def test_a_thread_whose_loop_has_ended_commits_all_the_same(connection: Watched)
 async def test_ids_of_recent_changes_are_kept_with_their_batch(
     connection: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(applier, "BATCHES_KEPT", 3)
+    monkeypatch.setattr(applier, "BATCHES_MAX", 3)
     committer = make(connection, Inline())
     for n in range(5):
         put = thing(f"{n}")
@@ -267,7 +267,7 @@ async def test_a_busy_file_is_an_error_that_passes(connection: Watched, path: Pa
     committer = make(connection, Inline())
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreError, match="was not kept"):
+    with pytest.raises(StoreError, match="was not stored"):
         await committer.commit(change(thing("a")))
     other.execute("ROLLBACK")
     other.close()

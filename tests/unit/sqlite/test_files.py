@@ -9,7 +9,7 @@ import pytest
 
 from tenure.adapters.store import sqlite
 from tenure.ports.store import TABLES
-from tenure.sqlite.migrations import Migration, migrate, reached, read_migrations
+from tenure.sqlite.migrations import Migration, last_migration, migrate, read_migrations
 from tenure.sqlite.queries import read_queries
 from tenure.testing.memory_store.tables import NULLABLE
 
@@ -86,11 +86,11 @@ def test_a_migration_that_only_adds_leaves_the_file_open_to_code_that_lacks_it()
     adds = Migration(2, "0002_pre_adds", "-- Only adds: y.\nALTER TABLE a ADD COLUMN y TEXT")
     third = Migration(3, "0003_post_third", "DROP TABLE a")
     assert migrate(file, [first, adds]) == ["0002_pre_adds", "0001_pre_first"][::-1]
-    assert (file.pragma("user_version"), reached(file)) == (1, 2)
+    assert (file.pragma("user_version"), last_migration(file)) == (1, 2)
     assert migrate(file, [first]) == [], "the release before goes on"
     assert migrate(file, [first, adds]) == []
     assert migrate(file, [first, adds, third]) == ["0003_post_third"]
-    assert (file.pragma("user_version"), reached(file)) == (3, 3)
+    assert (file.pragma("user_version"), last_migration(file)) == (3, 3)
     file.close()
 
 

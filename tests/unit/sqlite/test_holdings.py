@@ -14,7 +14,7 @@ from tenure.core.limits import DEPTH_MAX, INPUT_BYTES_MAX
 from tenure.ports.provider import Presence
 from tenure.ports.store import Change, CommitRefusal, Is, Put, Row
 from tenure.sqlite import holdings as holdings_module
-from tenure.sqlite.holdings import ATTEMPTS_MAX, OWNED_PAGE, revised
+from tenure.sqlite.holdings import ATTEMPTS_MAX, OWNED_PAGE, revision_guard
 from tenure.testing.contracts.provider import ProviderCase, ProviderContract, Scenario, key
 from tenure.testing.contracts.store_rows import scenario
 from tests.unit.support.small_provider import OWN, Failing, Things, ensure, names_of, opened, remove
@@ -101,13 +101,13 @@ async def test_a_guard_of_the_provider_holds_for_the_whole_change(folder: Path) 
     await ensure(holdings, key("other"), "a")
     tried = []
 
-    def also(_: Row | None) -> list[Is | Put]:
+    def extra_parts(_: Row | None) -> list[Is | Put]:
         tried.append(1)
         size = 2 if len(tried) == 1 else 1
         guard = Is("part", (key("other").text, "a"), {"size": size})
         return [guard, Put("part", (key().text, f"try {len(tried)}"), {"size": 1})]
 
-    await holdings.ensure(key(), {}, reference=dict, also=also)
+    await holdings.ensure(key(), {}, reference=dict, extra_parts=extra_parts)
     assert names_of(holdings, key()) == ["try 2"]
 
 
@@ -116,16 +116,16 @@ async def test_a_verb_that_never_gets_its_turn_is_unavailable(folder: Path) -> N
     holdings = opened(folder)
     tried = []
 
-    def also(_: Row | None) -> list[Is]:
+    def extra_parts(_: Row | None) -> list[Is]:
         tried.append(1)
         return [Is("part", ("nobody", "nothing"), {"size": 1})]
 
     with pytest.raises(Unavailable):
-        await holdings.ensure(key(), {}, reference=dict, also=also)
+        await holdings.ensure(key(), {}, reference=dict, extra_parts=extra_parts)
     assert len(tried) == ATTEMPTS_MAX
     await ensure(holdings, key())
     with pytest.raises(Unavailable):
-        await holdings.remove(key(), also=also)
+        await holdings.remove(key(), extra_parts=extra_parts)
     assert (await holdings.inspect(key())).presence is Presence.READY
 
 
@@ -184,7 +184,7 @@ async def test_rows_changed_by_another_way_are_seen_by_the_verbs(folder: Path) -
     await ensure(holdings, key(), "a")
     row = holdings.find("resource", (key().text,))
     assert row is not None
-    guard, revise = revised(row)
+    guard, revise = revision_guard(row)
     another = Change("", (guard,), (revise, Put("part", (key().text, "b"), {"size": 1})))
     answer, _ = await asyncio.gather(holdings.commit(another), remove(holdings, key()))
     assert answer is None
@@ -349,14 +349,14 @@ async def test_one_who_hears_late_of_a_failed_commit_does_not_break_the_new_file
     flush = Failing()
     holdings = opened(folder, flush=flush)
     flush.kept = False
-    opens, open_held = 0, holdings._open_held
+    opens, open_again = 0, holdings._open_again
 
     def counted() -> Any:
         nonlocal opens
         opens += 1
-        return open_held()
+        return open_again()
 
-    holdings._open_held = counted
+    holdings._open_again = counted
 
     async def twice(name: str) -> None:
         with pytest.raises(OutcomeUnknown):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tenure.core.errors import StoreError
-from tenure.sqlite.location import check_place, file_system, read_header
+from tenure.sqlite.location import check_location, file_system, read_header
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -46,7 +46,7 @@ def test_the_innermost_and_latest_mount_tells(mounts: Path, folder: str, kind: s
 
 def test_where_mounts_are_not_told_nothing_is_known(tmp_path: Path) -> None:
     assert file_system(tmp_path, mounts=tmp_path / "missing") == ""
-    check_place(tmp_path / "x.db", mounts=tmp_path / "missing")
+    check_location(tmp_path / "x.db", mounts=tmp_path / "missing")
 
 
 def test_this_machine_tells() -> None:

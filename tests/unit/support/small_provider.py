@@ -52,7 +52,7 @@ async def ensure(
 ) -> Mapping[str, object]:
     """A resource whose own rows are parts of these names."""
 
-    def also(before: Row | None) -> list[Put | Drop]:
+    def extra_parts(before: Row | None) -> list[Put | Drop]:
         there = [] if before is None else names_of(holdings, at)
         return [
             *(Drop("part", (at.text, name)) for name in there if name not in names),
@@ -66,12 +66,12 @@ async def ensure(
     def reference() -> Mapping[str, object]:
         return {"key": at.text}
 
-    return await holdings.ensure(at, {"names": names}, reference=reference, also=also)
+    return await holdings.ensure(at, {"names": names}, reference=reference, extra_parts=extra_parts)
 
 
 async def remove(holdings: Holdings, at: ResourceKey) -> None:
     await holdings.remove(
-        at, also=lambda _: [Drop("part", (at.text, name)) for name in names_of(holdings, at)]
+        at, extra_parts=lambda _: [Drop("part", (at.text, name)) for name in names_of(holdings, at)]
     )
 
 

@@ -1,4 +1,4 @@
-"""Who waits for an engine: for one of its operations to settle, or for it to stop."""
+"""Callers that wait for an operation to settle, or for the engine to stop."""
 
 import asyncio
 
@@ -6,77 +6,81 @@ from tenure.core.operation import OperationState
 
 
 class Waiters:
-    """One for each engine, made before its loop is known."""
+    """The waiters of one engine; created before the engine has an event loop."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[asyncio.Future[OperationState | None]]] = {}
-        self._stopped: asyncio.Future[None] | None = None
+        self._stop_future: asyncio.Future[None] | None = None
 
-    # --- for an operation ------------------------------------------------------------------------
+    # --- waiters of an operation -----------------------------------------------------------------
 
     def __len__(self) -> int:
-        """How many wait for one."""
+        """Number of callers that wait for an operation."""
         return sum(map(len, self._waiting.values()))
 
     def __contains__(self, operation: str) -> bool:
-        """Whether anybody waits for it."""
+        """Whether a caller waits for the operation."""
         return operation in self._waiting
 
     async def wait(self, operation: str, seconds: float | None) -> OperationState | None:
-        """What `tell` says of it; None if that took longer."""
-        # The loop is asked for once, if it can: that costs a system call each time.
-        loop = self._stopped.get_loop() if self._stopped is not None else asyncio.get_running_loop()
+        """Wait for `notify` and return its state; None after `seconds`."""
+        # get_running_loop costs a system call, so the stop future's loop is used if there is one.
+        loop = (
+            self._stop_future.get_loop()
+            if self._stop_future is not None
+            else asyncio.get_running_loop()
+        )
         waiter: asyncio.Future[OperationState | None] = loop.create_future()
         self._waiting.setdefault(operation, []).append(waiter)
-        timer = None if seconds is None else loop.call_later(seconds, _tell, waiter, None)
+        timer = None if seconds is None else loop.call_later(seconds, _resolve, waiter, None)
         try:
             return await waiter
         finally:
             if timer is not None:
                 timer.cancel()
-            left = self._waiting.get(operation)
-            if left is not None and waiter in left:
-                left.remove(waiter)
-                if not left:
+            remaining = self._waiting.get(operation)
+            if remaining is not None and waiter in remaining:
+                remaining.remove(waiter)
+                if not remaining:
                     del self._waiting[operation]
 
-    def tell(self, operation: str, state: OperationState | None) -> None:
-        """It has settled so; None: look at it again."""
+    def notify(self, operation: str, state: OperationState | None) -> None:
+        """Wake the operation's waiters with its settled state; None makes them re-read it."""
         for waiter in self._waiting.pop(operation, ()):
-            _tell(waiter, state)
+            _resolve(waiter, state)
 
-    # --- for the engine --------------------------------------------------------------------------
+    # --- waiters of the engine -------------------------------------------------------------------
 
     @property
-    def has_begun(self) -> bool:
+    def was_started(self) -> bool:
         """Whether the engine was ever started."""
-        return self._stopped is not None
+        return self._stop_future is not None
 
     def begin(self) -> None:
-        """The engine starts, on this loop."""
-        self._stopped = asyncio.get_running_loop().create_future()
+        """Record that the engine starts on the running loop."""
+        self._stop_future = asyncio.get_running_loop().create_future()
 
     async def join(self) -> None:
-        """Return when the engine has stopped; raise what stopped it, if nobody asked it to."""
-        if self._stopped is not None:
-            await asyncio.shield(self._stopped)
+        """Return when the engine was stopped; if it failed, raise the failure."""
+        if self._stop_future is not None:
+            await asyncio.shield(self._stop_future)
 
     def end(self) -> None:
-        """The engine has stopped; whoever waits for an operation goes on waiting."""
-        if self._stopped is not None and not self._stopped.done():
-            self._stopped.set_result(None)
+        """Record that the engine has stopped; waiters of operations go on waiting."""
+        if self._stop_future is not None and not self._stop_future.done():
+            self._stop_future.set_result(None)
 
     def fail(self, error: BaseException) -> None:
-        """The engine cannot go on: all who wait are told, and of its end the first word counts."""
+        """Raise the failure in every waiter; `join` raises the first failure only."""
         for waiters in self._waiting.values():
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(error)
-        if self._stopped is not None and not self._stopped.done():
-            self._stopped.set_exception(error)
-            self._stopped.exception()  # `join` may never be called
+        if self._stop_future is not None and not self._stop_future.done():
+            self._stop_future.set_exception(error)
+            self._stop_future.exception()  # `join` may never be called
 
 
-def _tell(waiter: asyncio.Future[OperationState | None], state: OperationState | None) -> None:
+def _resolve(waiter: asyncio.Future[OperationState | None], state: OperationState | None) -> None:
     if not waiter.done():
         waiter.set_result(state)

@@ -187,7 +187,7 @@ async def test_a_cancel_at_the_very_limit_of_a_call_stops_it_once(solo):
     live = None
     while not live:
         await asyncio.sleep(0)
-        live = process.engine._driven[name].live
+        live = process.engine._active[name].live
     solo.loop.call_at(1.0, process.engine._work.interrupt, live)
     await asyncio.sleep(1.0)
     await operations.cancel(plane, by("the caller"), name)
@@ -202,7 +202,7 @@ async def test_a_shutdown_at_the_same_time_as_a_cancel_wins(solo):
     process = await solo.start()
     name = await accept(process.plane, "one")
     await asyncio.sleep(0.1)
-    driven = process.engine._driven[name]
+    driven = process.engine._active[name]
     process.engine._work.interrupt(driven.live)
     driven.task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -303,7 +303,7 @@ async def test_who_has_lost_the_token_stops_and_touches_nothing(solo):
     name = await accept(plane, "two")
     solo.stores[0].before["commit"] = [lambda: taken_over(solo, plane, name)]
     await asyncio.sleep(1)
-    assert name not in process.engine._driven
+    assert name not in process.engine._active
     assert await journal(plane, name) == ["accepted"]
     assert not later.calls
 
@@ -341,7 +341,7 @@ async def test_a_record_that_leads_where_no_row_leads_is_a_defect_and_is_not_wri
     process = await solo.start()
     work = process.engine._work
     name = await accept(process.plane, "one")
-    live = process.engine._driven[name].live
+    live = process.engine._active[name].live
     live.state = OperationState.COMPENSATING
     (move,) = work.moves(live).now
     assert move.act is Act.DO
@@ -436,4 +436,4 @@ async def test_a_store_that_was_closed_ends_what_was_under_way_and_is_not_asked_
     await asyncio.sleep(1)
     for operation in (name, waits):
         assert f"operation {operation}: stopped by a defect" in caplog.text
-    assert not process.engine._driven
+    assert not process.engine._active

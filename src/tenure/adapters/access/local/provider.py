@@ -14,7 +14,7 @@ from tenure.core.limits import PAGE_MAX
 from tenure.ports.access import Grant, GrantKind
 from tenure.ports.provider import Spec
 from tenure.ports.store import Change, Drop, Is, Key, Put, Row, Set, Shape
-from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings, Part, differences, revised
+from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings, Part, differences, revision_guard
 
 TABLES = {
     "grant": Shape(("subject", "key", "kind", "name"), ("tenant", "granted_by", "at")),
@@ -45,12 +45,12 @@ class LocalAccess:
             key,
             spec,
             reference=lambda: {"subject": key.agent},
-            also=partial(self._converge, key, wanted),
+            extra_parts=partial(self._converge, key, wanted),
         )
 
     async def remove(self, key: ResourceKey) -> None:
         """Take away what this key had granted, and burn it."""
-        await self._holdings.remove(key, also=lambda _: self._clear(key))
+        await self._holdings.remove(key, extra_parts=lambda _: self._clear(key))
 
     def _converge(
         self, key: ResourceKey, wanted: specs.DesiredGrants, _: Row | None
@@ -133,7 +133,7 @@ class LocalAccess:
                 Drop("grant", (subject, key, kind, name)) for subject, key, kind, name, *_ in rows
             ]
             for key, (revision, generation) in {key: rest for _, key, _, _, *rest in rows}.items():
-                guard, revise = revised({"key": key, "revision": revision})
+                guard, revise = revision_guard({"key": key, "revision": revision})
                 guards.append(guard)
                 writes += [revise, self._note(key, generation)]
             if await self._holdings.commit(Change("", tuple(guards), tuple(writes))) is None:

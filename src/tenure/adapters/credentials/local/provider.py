@@ -46,13 +46,13 @@ class LocalCredentials:
             key,
             spec,
             reference=lambda: {"agent": key.agent},
-            also=partial(self._converge, key, wanted),
+            extra_parts=partial(self._converge, key, wanted),
         )
 
     async def remove(self, key: ResourceKey) -> None:
         """Take away what this key had registered, and burn it."""
         await self._holdings.remove(
-            key, also=lambda _: differences("registration", self._there(key), {})
+            key, extra_parts=lambda _: differences("registration", self._there(key), {})
         )
 
     def _converge(

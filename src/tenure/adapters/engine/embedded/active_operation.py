@@ -1,4 +1,4 @@
-"""What the engine remembers of an operation while a task moves it."""
+"""The state that the embedded engine has in memory for an operation while a task moves it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,18 +10,18 @@ from tenure.ports.engine import L
 class ActiveOperation(Generic[L]):
     """An operation that a task is moving."""
 
-    __slots__ = ("dropped", "live", "pulse", "running", "task", "token", "woken")
+    __slots__ = ("is_released", "live", "needs_refresh", "pulse", "running", "task", "token")
 
     def __init__(self, token: int, live: L | None) -> None:
-        """Held under this token; `live` is None until it is read."""
+        """`token` is the fence token of the claim; `live` is None until the operation is read."""
         self.token = token
         self.live = live
         self.task: asyncio.Task[None]
         self.running: Sequence[asyncio.Task[None]] = ()
         """The tasks of several moves at the same time."""
-        self.dropped = False
-        """This engine has let go of its task: it begins nothing more."""
-        self.woken = False
-        """Something was recorded for it by others since it was read."""
+        self.is_released = False
+        """The engine has given the operation up: its task starts no further move."""
+        self.needs_refresh = False
+        """Another caller has recorded something for the operation since it was last read."""
         self.pulse: asyncio.Event | None = None
-        """Set when one of several moves has ended; there only while several run."""
+        """Set when one of several concurrent moves has ended; None while fewer than two run."""

@@ -1,11 +1,12 @@
-"""Decides WHEN: claims, leases, timers, bounded concurrency, recovery, shutdown.
+"""Decides when operations move: claims, leases, timers, concurrency limit, recovery, shutdown.
 
-A claimed operation is in exactly one of four places: *driven* (a task performs its moves),
-*queued* (it is due, and all places are taken), *parked* (a row, and at most a heap entry) or, after
-a defect, *halted* (left alone until someone claims it).  What its moves are is not known here.
+A claimed operation is in exactly one of four states.  It is *active* if a task performs its moves,
+*ready* if it is due and the concurrency limit is reached, *parked* if it waits (it then costs a row
+and at most a heap entry), and *halted* after a defect, until its retry time has come and it is
+claimed again.  The `MoveExecutor` decides which moves an operation has.
 
-The lease is the worker's, one row for all its operations.  It is for liveness alone: what keeps a
-worker that lost its lease from writing is the fence token that every record guards.
+A worker has one lease row for all its operations.  The lease is for liveness alone.  A worker that
+has lost its lease cannot write, because every record guards the fence token of the claim.
 """
 
 import asyncio
@@ -32,8 +33,8 @@ from tenure.ports.store import Change, Drop, Is, Put, Queue, Ring, Row, Set, Sto
 
 log = logging.getLogger("tenure.engine")
 CANCELLED_OUTSIDE = "operation %s: its task was cancelled from outside the engine; retrying later"
-DEAF_SECONDS = 1.0
-"""How long a call that was cancelled may take to end before it is left to itself."""
+CANCEL_GRACE_SECONDS = 1.0
+"""How long the engine waits for a cancelled call to end before it goes on without it."""
 
 
 class EmbeddedEngine(Generic[L]):
@@ -55,49 +56,49 @@ class EmbeddedEngine(Generic[L]):
         self._entropy = entropy
         self._settings = settings or EngineSettings()
         self._worker = ""
-        self._driven: dict[str, ActiveOperation[L]] = {}
-        self._queued: OrderedDict[str, tuple[int, L | None]] = OrderedDict()
-        self._parked: dict[str, int] = {}
-        self._halted: dict[str, float] = {}
-        """Stopped by a defect, and until when each is left alone: then it is claimed anew."""
-        self._falls: dict[str, int] = {}
+        self._active: dict[str, ActiveOperation[L]] = {}
+        self._ready: OrderedDict[str, tuple[int, L | None]] = OrderedDict()
+        self._parked_tokens: dict[str, int] = {}
+        self._halted_until: dict[str, float] = {}
+        """Operations stopped by a defect, and the time after which each is claimed again."""
+        self._defect_counts: dict[str, int] = {}
         self._unknown_plans = UnknownPlans(work, store)
         self._timers = Timers(store.now, self._due)
         self._waiters = Waiters()
-        self._keeper: asyncio.Task[None] | None = None
-        self._claiming: asyncio.Task[None] | None = None
-        self._called = False
-        """Something was accepted for whoever claims it first."""
+        self._lease_task: asyncio.Task[None] | None = None
+        self._claim_task: asyncio.Task[None] | None = None
+        self._claim_requested = False
+        """Another process has accepted an operation that no worker has claimed yet."""
         self._open = False
 
     @property
     def worker(self) -> str:
-        """The worker for whom operations are accepted here; empty while it takes none."""
+        """The worker id for which new operations are accepted; empty if this engine takes none."""
         return self._worker if self._open else ""
 
     @property
     def accepts(self) -> bool:
-        """Also if it was never started, and so leaves the work to other processes."""
-        return self._open or not self._waiters.has_begun
+        """True also for an engine that was never started: other processes then do the work."""
+        return self._open or not self._waiters.was_started
 
     @property
     def away(self) -> str:
-        """Never: it is here."""
+        """Always empty: the embedded engine is in this process."""
         return ""
 
     # --- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take the worker's lease and resume every open operation that nobody alive holds."""
-        self._loop = asyncio.get_running_loop()  # asked once: it costs a system call each time
+        """Take the worker's lease and resume open operations that no live worker has claimed."""
+        self._loop = asyncio.get_running_loop()  # cached: each call costs a system call
         self._waiters.begin()
-        await self._enlist()
+        await self._register_worker()
         self._open = True
         await self._claim()
-        self._keeper = asyncio.create_task(self._keep(), name="tenure keeper")
+        self._lease_task = asyncio.create_task(self._keep_lease(), name="tenure keeper")
 
-    async def _enlist(self) -> None:
-        """A new worker with a lease of its own: what an earlier one held is claimed anew."""
+    async def _register_worker(self) -> None:
+        """Write the lease of a new worker id; operations of the earlier id are claimed again."""
         writes: list[Put | Drop] = [Drop("lease", (self._lease,))] if self._worker else []
         self._worker = uuid7(self._store.now(), self._entropy.bits())
         self._renewed_at = self._clock.monotonic()
@@ -111,7 +112,7 @@ class EmbeddedEngine(Generic[L]):
         return f"worker/{self._worker}"
 
     async def _claim(self) -> None:
-        """Claim until nothing is left that nobody alive holds."""
+        """Claim until no operation is left that is unclaimed or belongs to a dead worker."""
         limit, but = self._settings.claim_max, self._unknown_plans.plans
         while True:
             claimed = await self._store.claim(
@@ -129,91 +130,93 @@ class EmbeddedEngine(Generic[L]):
             if late and not await self._renew():  # a take-over may last longer than the lease
                 return
 
-    async def _keep(self) -> None:
-        """Renew the lease at a third of its time, take over from the dead, end with the store."""
+    async def _keep_lease(self) -> None:
+        """Run a maintenance pass every third of the lease time; stop the engine if it fails."""
         ttl = self._settings.lease_ttl_seconds
         try:
             while self._open:
                 await self._clock.sleep(ttl / 3)
                 try:
-                    await self._look_round()
-                except StoreError as error:  # nothing was kept: a full or busy disk may get better
+                    await self._maintain()
+                except StoreError as error:  # nothing was stored; a full or busy disk may recover
                     log.warning("cannot renew the lease: %s; next attempt in %g s", error, ttl / 3)
         except asyncio.CancelledError:
             if self._open:
-                self._fail(Defect("the engine's keeper was cancelled by someone else"))
+                self._fail(Defect("the engine's lease task was cancelled from outside the engine"))
             raise
-        except BaseException as error:  # noqa: BLE001 (whatever it is, the engine must not seem alive)
+        except BaseException as error:  # noqa: BLE001 (after any error the engine must not seem alive)
             self._fail(error)
 
-    async def _look_round(self) -> None:
-        """Renew, take over from the dead, and drive what is due and was not known here to be.
+    async def _maintain(self) -> None:
+        """Renew the lease, take over from dead workers, and activate operations that are due.
 
-        Something was recorded for it elsewhere, or whoever accepted it left before handing it over.
+        An operation may be due without this engine's knowledge: another process has recorded
+        something for it, or has accepted it for this worker and ended before the hand-over.
         """
         if not await self._renew():
             await self._start_over()
-        self._leave_deaf()
+        self._halt_uncancellable()
         await self._claim()
-        await self._let_go_of_halted()
+        await self._release_halted()
         for operation, token, _ in await self._store.list_due(self._worker):
-            if operation in self._parked:
+            if operation in self._parked_tokens:
                 self._due(operation)
             elif not self._has(operation):
                 self._drive(operation, token, None)
 
-    def _leave_deaf(self) -> None:
-        """Halt operations with a call that does not end: it is left to itself, and claimed anew."""
-        for operation, driven in list(self._driven.items()):
-            tasks = (driven.task, *driven.running)
-            deaf = [task for task in tasks if self._work.ignores_cancellation(task)]
-            if not deaf or driven.dropped:
+    def _halt_uncancellable(self) -> None:
+        """Halt operations with a cancelled call that does not end; they are claimed again later."""
+        for operation, active in list(self._active.items()):
+            tasks = (active.task, *active.running)
+            uncancellable = [task for task in tasks if self._work.ignores_cancellation(task)]
+            if not uncancellable or active.is_released:
                 continue
             log.warning("operation %s: a cancelled call has not ended", operation)
-            self._halt(operation, driven)
-            driven.dropped = True
+            self._halt(operation, active)
+            active.is_released = True
             for task in tasks:
-                if task not in deaf:
+                if task not in uncancellable:
                     task.cancel()
-            del self._driven[operation]
+            del self._active[operation]
             self._fill()
 
-    async def _let_go_of_halted(self) -> None:
-        """Belong to nobody, so that a claim makes their calls unknown and they are tried again.
+    async def _release_halted(self) -> None:
+        """Unclaim halted operations whose retry time has come.
 
-        Others come first, until the next look here: one of them may do better.
+        The next claim marks the outcome of their running calls as unknown and retries them.  Until
+        this engine's next pass another worker may claim them first, perhaps with more success.
         """
         now = self._clock.monotonic()
-        for operation in [name for name, until in self._halted.items() if until <= now]:
+        for operation in [name for name, until in self._halted_until.items() if until <= now]:
             guard = Is("operation", (operation,), {"worker": self._worker})
             nobody = Set("operation", (operation,), {"worker": ""})
             ring = Ring(operation, unclaimed=True)
             await self._store.commit(Change("", (guard,), (nobody,), ring=ring))
-            del self._halted[operation]
+            del self._halted_until[operation]
 
-    def _halt(self, operation: str, driven: ActiveOperation[L]) -> None:
-        """What it has called is known to nobody now: it is left alone, longer each time."""
-        if driven.dropped:
+    def _halt(self, operation: str, active: ActiveOperation[L]) -> None:
+        """Stop moving an operation after a defect; each further defect doubles the retry delay."""
+        if active.is_released:
             return
-        falls = self._falls[operation] = self._falls.get(operation, 0) + 1
+        defects = self._defect_counts[operation] = self._defect_counts.get(operation, 0) + 1
         policy = HALTED_OPERATION._replace(first_seconds=self._settings.lease_ttl_seconds / 3)
-        self._halted[operation] = self._clock.monotonic() + policy.delay_seconds(falls - 1)
+        self._halted_until[operation] = self._clock.monotonic() + policy.delay_seconds(defects - 1)
 
     def _has(self, operation: str) -> bool:
-        """Whether it is driven, parked, queued or halted here."""
+        """Whether this engine has the operation in any of the four states."""
         return (
-            operation in self._driven
-            or operation in self._parked
-            or operation in self._queued
-            or operation in self._halted
+            operation in self._active
+            or operation in self._parked_tokens
+            or operation in self._ready
+            or operation in self._halted_until
         )
 
     async def _renew(self) -> bool:
-        """Whether the lease is ours for another term; measured from before the renewal was sent."""
+        """Renew the lease, counted from before the renewal was sent; False if it may be lost."""
         sent_at = self._clock.monotonic()
         ttl = self._settings.lease_ttl_seconds
         if sent_at - self._renewed_at > ttl * 0.9:
-            return False  # paused for too long: someone may hold what we held
+            return False  # paused for too long: another worker may have claimed our work
         until = self._store.now() + ttl
         guard = Is("lease", (self._lease,), {"token": 1})
         change = Change("", (guard,), (Set("lease", (self._lease,), {"until": until}),))
@@ -223,109 +226,113 @@ class EmbeddedEngine(Generic[L]):
         return True
 
     async def _start_over(self) -> None:
-        """The lease may be lost: let go of everything and come back as a new worker."""
+        """After a possibly lost lease: release everything and register as a new worker."""
         log.warning("the lease of worker %s lapsed; starting over as a new worker", self._worker)
-        self._queued.clear()
-        self._parked.clear()
-        self._halted.clear()
+        self._ready.clear()
+        self._parked_tokens.clear()
+        self._halted_until.clear()
         self._timers.close()
-        for driven in self._driven.values():
-            driven.dropped = True
-        await self._end_all([driven.task for driven in self._driven.values()])
-        # One that was stopped before its first step tidies nothing up.
-        self._driven = {name: one for name, one in self._driven.items() if not one.task.done()}
-        await self._enlist()
+        for active in self._active.values():
+            active.is_released = True
+        await self._end_all([active.task for active in self._active.values()])
+        # A task cancelled before its first step has not run its own clean-up.
+        self._active = {name: one for name, one in self._active.items() if not one.task.done()}
+        await self._register_worker()
 
     async def _end_all(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Cancel them and wait, but not for ever, until their calls have ended."""
+        """Cancel the tasks and wait until they have ended, for a bounded time."""
         for task in tasks:
             task.cancel()
         try:
-            async with asyncio.timeout(DEAF_SECONDS):
+            async with asyncio.timeout(CANCEL_GRACE_SECONDS):
                 shielded = (asyncio.shield(task) for task in tasks)
                 await asyncio.gather(*shielded, return_exceptions=True)
         except TimeoutError:
-            left = sum(not task.done() for task in tasks)
-            log.warning("%d cancelled calls have not ended", left)
+            unfinished = sum(not task.done() for task in tasks)
+            log.warning("%d cancelled calls have not ended", unfinished)
 
     def _fail(self, error: BaseException) -> None:
-        """The store failed: nothing may be acknowledged any more."""
+        """Stop after a failure of the store: nothing may be acknowledged any more."""
         self._open = False
         self._timers.close()
-        for driven in self._driven.values():
-            driven.task.cancel()
+        for active in self._active.values():
+            active.task.cancel()
         self._waiters.fail(error)
 
     async def join(self) -> None:
-        """Return when the engine has stopped; raise what stopped it, if nobody asked it to."""
+        """Return when the engine was stopped; if it failed, raise the failure."""
         await self._waiters.join()
 
     async def stop(self, *, grace_seconds: float = 10.0) -> None:
-        """Start nothing new, let calls under way end within the grace, give the lease back."""
+        """Start nothing new, let running calls end within the grace period, drop the lease."""
         if not self._open:
             return
         self._open = False
-        self._queued.clear()
+        self._ready.clear()
         self._timers.close()
-        for kept in filter(None, (self._keeper, self._claiming)):
-            await cancel_and_wait(kept)
-        tasks = [driven.task for driven in self._driven.values()]
+        for task in filter(None, (self._lease_task, self._claim_task)):
+            await cancel_and_wait(task)
+        tasks = [active.task for active in self._active.values()]
         try:
             async with asyncio.timeout(grace_seconds):
                 shielded = (asyncio.shield(task) for task in tasks)
                 await asyncio.gather(*shielded, return_exceptions=True)
         except TimeoutError:
             pass
-        finally:  # also when whoever stops it is stopped
+        finally:  # also if the task that stops the engine is cancelled
             await self._end_all([task for task in tasks if not task.done()])
         try:
             await self._store.commit(Change("", (), (Drop("lease", (self._lease,)),)))
         except StoreError as error:
-            log.warning("cannot give the lease back: %s; it will expire", error)
+            log.warning("cannot drop the lease: %s; it will expire", error)
         except BaseException as error:
             self._fail(error)
             raise
         self._waiters.end()
 
-    # --- what others ask -------------------------------------------------------------------------
+    # --- calls from outside ----------------------------------------------------------------------
 
     def take(self, live: L) -> None:
-        """Move an operation that was just accepted for this worker; others are to be claimed."""
+        """Move an operation that was just accepted, if it was accepted for this worker."""
         if live.worker and not self._has(live.id):
             self._drive(live.id, live.token, live)
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:
-        """Something was recorded for this operation: look at it now."""
-        driven = self._driven.get(operation)
-        if driven is not None:
-            driven.woken = True
-            if driven.pulse is not None:
-                driven.pulse.set()
-            if interrupt and driven.live is not None:
-                self._work.interrupt(driven.live)
-        elif operation in self._parked:
+        """Re-read an operation now, because something was recorded for it."""
+        active = self._active.get(operation)
+        if active is not None:
+            active.needs_refresh = True
+            if active.pulse is not None:
+                active.pulse.set()
+            if interrupt and active.live is not None:
+                self._work.interrupt(active.live)
+        elif operation in self._parked_tokens:
             self._due(operation)
-        elif operation in self._halted:
-            self._halted[operation] = self._clock.monotonic()
-        elif operation in self._queued:
-            token, _ = self._queued[operation]
-            self._queued[operation] = (token, None)  # it is read anew when its turn comes
-        else:  # another process has it: who waits for it here looks at it again
-            self._waiters.tell(operation, None)
+        elif operation in self._halted_until:
+            self._halted_until[operation] = self._clock.monotonic()
+        elif operation in self._ready:
+            token, _ = self._ready[operation]
+            self._ready[operation] = (token, None)  # it is read again before it runs
+        else:  # another process has the operation: waiters here re-read it
+            self._waiters.notify(operation, None)
 
-    def heard(self, operation: str, *, interrupt: bool = False, unclaimed: bool = False) -> None:
-        """Another process has recorded something for this operation: look at it now."""
+    def on_notification(
+        self, operation: str, *, interrupt: bool = False, unclaimed: bool = False
+    ) -> None:
+        """Re-read an operation, because another process has recorded something for it."""
         self.wake(operation, interrupt=interrupt)
         if unclaimed and self._open:
-            self._called = True
-            if self._claiming is None or self._claiming.done():
-                self._claiming = asyncio.create_task(self._claim_called(), name="tenure claim")
+            self._claim_requested = True
+            if self._claim_task is None or self._claim_task.done():
+                self._claim_task = asyncio.create_task(
+                    self._claim_requested_work(), name="tenure claim"
+                )
 
-    async def _claim_called(self) -> None:
-        """Claim what was accepted for nobody; what is missed here is found by the next look."""
+    async def _claim_requested_work(self) -> None:
+        """Claim unclaimed operations; the next maintenance pass finds any that are missed here."""
         try:
-            while self._called and self._open:
-                self._called = False
+            while self._claim_requested and self._open:
+                self._claim_requested = False
                 await self._claim()
         except StoreError as error:
             log.warning("cannot claim operations: %s", error)
@@ -337,100 +344,102 @@ class EmbeddedEngine(Generic[L]):
     def wait(
         self, operation: str, seconds: float | None = None
     ) -> Coroutine[None, None, OperationState | None]:
-        """The state in which this operation ended or got stuck here; None if that took longer."""
+        """Wait until the operation ends or is stuck and return its state; None after `seconds`."""
         return self._waiters.wait(operation, seconds)
 
     # --- moving operations -----------------------------------------------------------------------
 
     def _due(self, operation: str) -> None:
-        self._drive(operation, self._parked[operation], None)
+        self._drive(operation, self._parked_tokens[operation], None)
 
     def _drive(self, operation: str, token: int, live: L | None) -> None:
         if not self._open:
             return
-        if self._parked.pop(operation, None) is not None:
+        if self._parked_tokens.pop(operation, None) is not None:
             self._timers.forget(operation)
-        before = self._driven.get(operation)
+        before = self._active.get(operation)
         if before is not None and not before.task.done():
-            # It was accepted while this worker started over, and claimed anew.  What is done under
-            # the older token is in vain; its calls end before others begin.
+            # It was accepted while this worker started over, and was claimed again.  Records under
+            # the older token would be refused; its calls end before new ones start.
             before.task.add_done_callback(lambda _: self._drive(operation, token, live))
-            if not before.dropped:  # a second cancel would cut short how a call ends
-                before.dropped = True
+            if not before.is_released:  # a second cancel would interrupt the call's own clean-up
+                before.is_released = True
                 before.task.cancel()
             return
-        if len(self._driven) >= self._settings.concurrency_max:
-            self._queued[operation] = (token, live)
+        if len(self._active) >= self._settings.concurrency_max:
+            self._ready[operation] = (token, live)
             return
-        driven = ActiveOperation(token, live)
-        self._driven[operation] = driven
-        driven.task = self._loop.create_task(self._run(operation, driven))
+        active = ActiveOperation(token, live)
+        self._active[operation] = active
+        active.task = self._loop.create_task(self._run(operation, active))
 
     def _park(self, operation: str, token: int, wake_at: float | None) -> None:
         if self._open:
-            self._parked[operation] = token
+            self._parked_tokens[operation] = token
             if wake_at is not None:
                 self._timers.set(operation, wake_at)
 
-    async def _run(self, operation: str, driven: ActiveOperation[L]) -> None:
-        """Drive one operation until it ends, parks or is lost; then make room for a queued one."""
+    async def _run(self, operation: str, active: ActiveOperation[L]) -> None:
+        """Move one operation until it ends, parks or is lost; then start one that is ready."""
         rest: Moves | None = None
         work, load = self._work, self._unknown_plans.load
         try:
-            live = driven.live = driven.live or await load(operation, driven.token, self._worker)
-            while live is not None and not driven.dropped:
-                if driven.woken:
-                    driven.woken = False
+            live = active.live = active.live or await load(operation, active.token, self._worker)
+            while live is not None and not active.is_released:
+                if active.needs_refresh:
+                    active.needs_refresh = False
                     await work.refresh(live)
                 now, wake_at = moves = work.moves(live)
                 if not now or not self._open:
-                    if not driven.woken:
+                    if not active.needs_refresh:
                         rest = moves
                         break
                 elif len(now) == 1 and wake_at is None:
-                    await work.perform(live, now[0], driven.task)
+                    await work.perform(live, now[0], active.task)
                 else:
-                    await self._together(driven, live, now)
+                    await self._perform_concurrently(active, live, now)
         except LeaseLost:
             log.info("operation %s: another worker has claimed it", operation)
         except Exception:
-            self._halt(operation, driven)
+            self._halt(operation, active)
             log.exception("operation %s: stopped by a defect; retrying later", operation)
         except asyncio.CancelledError:
-            if self._open and not driven.dropped:
-                self._halt(operation, driven)
+            if self._open and not active.is_released:
+                self._halt(operation, active)
                 log.warning(CANCELLED_OUTSIDE, operation)
             raise
         except BaseException as error:  # noqa: BLE001 (the store failed)
             self._fail(error)
         else:
-            self._falls.pop(operation, None)
+            self._defect_counts.pop(operation, None)
         finally:
-            if self._driven.get(operation) is driven:
-                del self._driven[operation]
+            if self._active.get(operation) is active:
+                del self._active[operation]
                 self._fill()
-        if rest is not None and driven.live is not None:
-            self._settle(operation, driven.live, rest)
+        if rest is not None and active.live is not None:
+            self._settle(operation, active.live, rest)
 
     def _fill(self) -> None:
-        """There is a place: drive the oldest that is queued."""
-        if self._queued and self._open:
-            operation, (token, live) = self._queued.popitem(last=False)
+        """Start the oldest ready operation, now that the concurrency limit allows it."""
+        if self._ready and self._open:
+            operation, (token, live) = self._ready.popitem(last=False)
             self._drive(operation, token, live)
 
     def _settle(self, operation: str, live: L, rest: Moves) -> None:
-        """It ended, or there is nothing to do now."""
+        """Park an operation that has no move now, and notify its waiters if it has settled."""
         state = live.state
         if state not in OPERATION.final:
             self._park(operation, live.token, rest.wake_at)
         if state in SETTLED:
-            self._waiters.tell(operation, state)
+            self._waiters.notify(operation, state)
 
-    async def _together(self, driven: ActiveOperation[L], live: L, first: tuple[Move, ...]) -> None:
-        """Perform several moves at the same time, each at its own pace, until none is under way."""
-        pulse = driven.pulse = asyncio.Event()
+    async def _perform_concurrently(
+        self, active: ActiveOperation[L], live: L, first: tuple[Move, ...]
+    ) -> None:
+        """Perform several moves concurrently until none is running."""
+        pulse = active.pulse = asyncio.Event()
         running: list[asyncio.Task[None]] = []
-        driven.running = running
+        active.running = running
         timer: asyncio.TimerHandle | None = None
         starting = first
         try:
@@ -448,20 +457,20 @@ class EmbeddedEngine(Generic[L]):
                 for task in [task for task in running if task.done()]:
                     running.remove(task)
                     task.result()
-                if driven.woken:
-                    driven.woken = False
+                if active.needs_refresh:
+                    active.needs_refresh = False
                     await self._work.refresh(live)
                 moves = self._work.moves(live)
-                starting = moves.now if self._open and not driven.dropped else ()
-                timer = self._later(moves.wake_at, pulse)
+                starting = moves.now if self._open and not active.is_released else ()
+                timer = self._set_pulse_at(moves.wake_at, pulse)
         finally:
-            driven.pulse = None
+            active.pulse = None
             if timer is not None:
                 timer.cancel()
             await cancel_and_wait(*running)
 
-    def _later(self, at: float | None, pulse: asyncio.Event) -> asyncio.TimerHandle | None:
-        """Set the pulse at this time."""
+    def _set_pulse_at(self, at: float | None, pulse: asyncio.Event) -> asyncio.TimerHandle | None:
+        """Set the event at this time."""
         if at is None:
             return None
         delay = max(0.0, at - self._store.now())

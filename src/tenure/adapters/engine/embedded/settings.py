@@ -1,4 +1,4 @@
-"""How an embedded engine behaves."""
+"""Limits of an embedded engine."""
 
 from dataclasses import dataclass
 
@@ -9,17 +9,17 @@ LEASE_TTL_SECONDS_MIN = 0.05
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How an embedded engine behaves."""
+    """Limits of an embedded engine."""
 
     concurrency_max: int = 2_000
-    """Operations driven at the same time; more are queued."""
+    """Operations that are moved at the same time; more are queued."""
     claim_max: int = 2_000
     """Operations claimed with one commit."""
     lease_ttl_seconds: float = 15.0
-    """A worker that has not renewed for so long is taken for dead."""
+    """A worker that has not renewed its lease for this long counts as dead."""
 
     def __post_init__(self) -> None:
-        """Refuse what would let accepted work lie."""
+        """Refuse limits under which accepted operations would not move."""
         if self.concurrency_max < 1 or self.claim_max < 1:
             message = "an engine moves and claims at least one operation at a time"
             raise Invalid(message)

@@ -9,10 +9,10 @@ from heapq import heapify, heappop, heappush
 
 
 class Timers:
-    """Calls `due(name)` when the time of a name has come; the newest time set for it counts."""
+    """Calls `due(name)` at the time set for a name; a newer time replaces an older one."""
 
     def __init__(self, now: Callable[[], float], due: Callable[[str], None]) -> None:
-        """Judge time by `now`."""
+        """Read the time from `now`."""
         self._now = now
         self._due = due
         self._heap: list[tuple[float, str]] = []
@@ -21,11 +21,11 @@ class Timers:
         self._armed_for = 0.0
 
     def __len__(self) -> int:
-        """How many names have a time."""
+        """Number of names with a time."""
         return len(self._at)
 
     def set(self, name: str, at: float) -> None:
-        """Call for `name` at this time, and no longer at any other."""
+        """Call `due(name)` at this time, and at no time set earlier."""
         self._at[name] = at
         heappush(self._heap, (at, name))
         if len(self._heap) > 2 * len(self._at) + 64:
@@ -35,11 +35,11 @@ class Timers:
             self._arm(at)
 
     def forget(self, name: str) -> None:
-        """Do not call for `name`."""
+        """Cancel the time of `name`."""
         self._at.pop(name, None)
 
     def close(self) -> None:
-        """Call for nobody any more."""
+        """Cancel all times."""
         self._at.clear()
         self._heap.clear()
         if self._timer is not None:
@@ -50,7 +50,9 @@ class Timers:
         if self._timer is not None:
             self._timer.cancel()
         self._armed_for = at
-        delay = min(max(0.0, at - self._now()), 60.0)  # wall clocks can be set: look once a minute
+        delay = min(
+            max(0.0, at - self._now()), 60.0
+        )  # wall clocks can be set: check at least once a minute
         self._timer = asyncio.get_running_loop().call_later(delay, self._fire)
 
     def _fire(self) -> None:

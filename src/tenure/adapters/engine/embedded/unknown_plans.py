@@ -16,7 +16,7 @@ log = logging.getLogger("tenure.engine")
 
 
 class UnknownPlans(Generic[L]):
-    """The plans that this process has found it cannot perform."""
+    """The plans that this process cannot perform, found while loading operations."""
 
     def __init__(self, work: MoveExecutor[L], store: Store) -> None:
         self._work = work
@@ -45,22 +45,27 @@ class UnknownPlans(Generic[L]):
             loaded = await self._store.load(operation)
             if loaded is None or loaded.operation.worker != worker:
                 return
-            seen = loaded.operation
-            same: Row = {"worker": seen.worker, "revision": seen.revision}
+            row_before = loaded.operation
+            same: Row = {"worker": row_before.worker, "revision": row_before.revision}
             guard = Is("operation", (operation,), same)
-            row: Row = {"worker": ""}
+            changes: Row = {"worker": ""}
             if _was_pending(loaded):
-                row["state"] = OPERATION.after(OperationState.RUNNING, OperationTrigger.GIVEN_BACK)
+                changes["state"] = OPERATION.after(
+                    OperationState.RUNNING, OperationTrigger.GIVEN_BACK
+                )
             change = Change(
-                "", (guard,), (Set("operation", (operation,), row),),
+                "", (guard,), (Set("operation", (operation,), changes),),
                 ring=Ring(operation, unclaimed=True),
             )  # fmt: skip
             if await self._store.commit(change) is None:
                 return
 
 
-def _was_pending(claimed: LoadedOperation) -> bool:
-    """Whether the claim has found it so: else what is intended would be unknown since then."""
-    intended = [one for one in claimed.intents if one.state == IntentState.INTENDED]
+def _was_pending(loaded: LoadedOperation) -> bool:
+    """Whether the operation was PENDING before the claim.
+
+    A claim of a RUNNING operation marks its INTENDED intents as unknown; here none is marked.
+    """
+    intended = [one for one in loaded.intents if one.state == IntentState.INTENDED]
     uncalled = all(one.unknown_since is None for one in intended)
-    return claimed.operation.state == OperationState.RUNNING and bool(intended) and uncalled
+    return loaded.operation.state == OperationState.RUNNING and bool(intended) and uncalled

@@ -57,7 +57,7 @@ TAKE_SECONDS = 10.0
 """Between two looks for what an embedded engine held that is gone."""
 STARTS_MAX = 100
 """Requests to Temporal that are under way at the same time."""
-DEAF_SECONDS = 5.0
+CANCEL_GRACE_SECONDS = 5.0
 """How long calls that were cancelled may take to end before they are left to themselves."""
 STICKY = timedelta(seconds=5)
 """How long a run waits for the worker that has it in memory before any other replays it."""
@@ -247,7 +247,7 @@ class TemporalEngine(Generic[L]):
                 await self._clock.sleep(self._settings.relay_seconds)
         except asyncio.CancelledError:
             if self._open:
-                self._fail(Defect("the engine's relay was cancelled by someone else"))
+                self._fail(Defect("the engine's run starter was cancelled from outside the engine"))
             raise
         except BaseException as error:  # noqa: BLE001 (whatever it is, the engine must not seem alive)
             self._fail(error)
@@ -302,7 +302,7 @@ class TemporalEngine(Generic[L]):
         except TimeoutError:
             self._activities.drop()
             try:
-                async with asyncio.timeout(DEAF_SECONDS):
+                async with asyncio.timeout(CANCEL_GRACE_SECONDS):
                     await both
             except TimeoutError:
                 log.warning("some cancelled calls have not ended")
@@ -330,11 +330,14 @@ class TemporalEngine(Generic[L]):
             self._activities.interrupt(operation)
         self._soon(self._follow(operation, interrupt=interrupt))
 
-    def heard(self, operation: str, *, interrupt: bool = False, unclaimed: bool = False) -> None:  # noqa: ARG002
-        """Another process recorded something, and told the run: whoever waits here may be told.
-
-        Whoever accepted it has started its run too.
-        """
+    def on_notification(
+        self,
+        operation: str,
+        *,
+        interrupt: bool = False,
+        unclaimed: bool = False,  # noqa: ARG002 (the process that accepted it has started its run)
+    ) -> None:
+        """Wake waiters here after another process has recorded something and signalled the run."""
         self._activities.forget(operation)
         if interrupt:
             self._activities.interrupt(operation)
@@ -352,7 +355,7 @@ class TemporalEngine(Generic[L]):
 
     def _tell(self, operation: str, state: OperationState) -> None:
         if state in SETTLED:
-            self._waiters.tell(operation, state)
+            self._waiters.notify(operation, state)
 
     # --- runs ------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class LocalIdentity:
         except Invalid as error:
             await self._holdings.refuse(key, f"{error}.")
 
-        def also(before: Row | None) -> Sequence[Part]:
+        def extra_parts(before: Row | None) -> Sequence[Part]:
             there = self._holdings.find("client", (key.text,))
             if before is not None and there is None:  # its keys and its edition are lost
                 raise Rejected(f"The client of {key.text} was deleted and cannot be made again.")
@@ -97,7 +97,7 @@ class LocalIdentity:
             key,
             spec,
             reference=lambda: {"client_id": key.text, "issuer": self.issuer},
-            also=also,
+            extra_parts=extra_parts,
         )
 
     async def inspect(self, key: ResourceKey) -> Observation:
@@ -110,7 +110,7 @@ class LocalIdentity:
     async def remove(self, key: ResourceKey) -> None:
         """Remove the client, and with it every right to register keys; its tokens are inactive."""
         gone = (Drop("client", (key.text,)), Drop("permit", (key.text,)))
-        await self._holdings.remove(key, also=lambda _: gone)
+        await self._holdings.remove(key, extra_parts=lambda _: gone)
 
     def metadata(self) -> Document:
         """What this server offers (RFC 8414)."""

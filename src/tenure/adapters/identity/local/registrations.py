@@ -16,7 +16,7 @@ from tenure.core.errors import Invalid, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.ports.identity import REGISTER_PATH, Document, Invitation, OAuthError, OAuthRefusal
 from tenure.ports.store import Change, Is, Put, Row, Set, Shape, Value
-from tenure.sqlite.holdings import ATTEMPTS_MAX, PRESENT, Holdings, revised
+from tenure.sqlite.holdings import ATTEMPTS_MAX, PRESENT, Holdings, revision_guard
 
 PERMIT = Shape(("client",), ("kind", "hash", "until"))
 INVITATION, REGISTRATION = "invitation", "registration"
@@ -140,7 +140,7 @@ class Registrations:
             decided = decide(resource, client)
             if isinstance(decided, OAuthRefusal):
                 return decided
-            still, raised = revised(resource)
+            still, raised = revision_guard(resource)
             guards: tuple[Is, ...] = (still,)
             if await self._holdings.commit(Change("", guards, (raised, *decided))) is None:
                 return None

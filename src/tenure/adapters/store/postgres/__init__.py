@@ -35,7 +35,7 @@ async def build(
     schema_name: str = "",
     lanes: Lanes | None = None,
     room: Callable[[], int] | None = None,
-    landed: Callable[[], None] | None = None,
+    on_durable: Callable[[], None] | None = None,
     own_clock: bool = False,
 ) -> PostgresStore:
     """Open the schema that the URL names (`?schema=tenure`), made if it is not there.
@@ -71,7 +71,7 @@ async def build(
     functions, history = Functions(types, judges=not own_clock), History()
     committer = PostgresCommitter(
         address, functions, now=now, fresh=fresh, lanes=lanes, history=history, room=room,
-        landed=landed,
+        on_durable=on_durable,
     )  # fmt: skip
     readers = Readers(
         address, most=lanes.readers, patience_seconds=lanes.patience_seconds, history=history

@@ -97,7 +97,7 @@ class PostgresCommitter:
         lanes: Lanes,
         history: History,
         room: Callable[[], int] | None = None,
-        landed: Callable[[], None] | None = None,
+        on_durable: Callable[[], None] | None = None,
     ) -> None:
         self._address = address
         self._functions = functions
@@ -120,7 +120,7 @@ class PostgresCommitter:
         self._tasks: set[asyncio.Task[None]] = set()
         self._emptied: asyncio.Future[None] | None = None
         self._ended: Callable[[], BaseException] | None = None
-        self._landed = landed
+        self._on_durable = on_durable
         self.rang: Callable[[Ring], None] = lambda _ring: None
         """Told of every ring that was committed."""
 
@@ -262,8 +262,8 @@ class PostgresCommitter:
             _answer(item.future, item.answer)
             if item.answer is None and item.parts is not None and item.parts.change.ring:
                 self.rang(item.parts.change.ring)
-        if self._landed is not None:
-            self._landed()
+        if self._on_durable is not None:
+            self._on_durable()
 
     async def _see_through(self, lane: int, batch: list[Item]) -> None:
         if batch[0].work is not None:

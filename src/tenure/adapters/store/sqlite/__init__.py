@@ -27,14 +27,14 @@ def build(
     flush: Flush | None = None,
     aside: Flush | None = None,
     room: Callable[[], int] | None = None,
-    landed: Callable[[], None] | None = None,
+    on_durable: Callable[[], None] | None = None,
 ) -> SqliteStore:
-    """Open the file (made if it is not there) and hold it until `close`.
+    """Open the file, creating it if needed, and lock it until `close`.
 
-    `flush` runs COMMIT and `aside` long reads, by default each in a thread of this file's own, or
-    reads on the loop if only `flush` is given; `room` tells the free bytes of its disk; `landed` is
-    called after each commit. Raises a StoreError that says what is the matter, with nothing
-    touched.
+    `flush` runs COMMIT and `aside` runs long reads. By default each has a thread for this file; if
+    only `flush` is given, reads run on the event loop. `room` returns the free bytes of the disk.
+    `on_durable` is called after each commit. Raises a StoreError that names the problem; nothing
+    was changed then.
     """
     file = open_file(path, read_migrations(_HERE / "migrations"))
     try:
@@ -45,7 +45,7 @@ def build(
         flush = InThread(f"commit {file.path.name}") if flush is None else flush
         file.writer.execute(queries["lapse_leader_leases"])
         committer = Committer(
-            file.writer, TABLES, flush=flush, room=room or file.room, landed=landed
+            file.writer, TABLES, flush=flush, room=room or file.room, on_durable=on_durable
         )
         return SqliteStore(file, committer, queries, clock=clock, flush=flush, aside=aside)
     except BaseException as error:

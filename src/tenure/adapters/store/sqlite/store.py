@@ -1,7 +1,7 @@
-"""`SqliteStore`: writes through the committer, reads on a connection that can only read.
+"""`SqliteStore`: writes through the committer, reads on a read-only connection.
 
-Reads run on the loop: they are short, and a thread for each would cost more than they do. Only what
-a reconciler asks for again and again, many rows at a time, is read aside.
+Reads run on the event loop: they are short, and a thread would cost more than they do. Only the
+long reads that reconcilers repeat run on a thread (`_read_aside`).
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _WHOLE = ("operation", *TABLES["operation"].key, *TABLES["operation"].columns)
 
 
 class SqliteStore:
-    """Keeps the promises of `tenure.ports.store.Store` on one file."""
+    """Implements `tenure.ports.store.Store` on one file."""
 
     def __init__(
         self,
@@ -72,15 +72,15 @@ class SqliteStore:
         self._reader, self._first = reader.cursor(), reader.cursor()
         self._reader_aside = file.reader().cursor()
         self._statements = Statements(TABLES)
-        self._closed = False
+        self._is_closed = False
 
     def listen(self, on_ring: Callable[[Ring], None]) -> None:
-        """There is no other process to hear."""
+        """Do nothing: no other process uses the file."""
 
     def claim(
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
     ) -> Future[Sequence[ClaimedOperation]]:
-        """One more item of a batch: the rows are not known before it is their turn."""
+        """Claim inside a batch of the committer, so that reads and writes share a transaction."""
         but = json.dumps(list(but_plans))
         match queue:
             case Queue.OPERATIONS:
@@ -92,9 +92,9 @@ class SqliteStore:
         self, cursor: apsw.Cursor, worker: str, limit: int, but: str
     ) -> list[ClaimedOperation]:
         now = self.now()
-        gone = cursor.execute(self._queries["workers_gone"], {"now": now}).fetchall()
+        dead_workers = cursor.execute(self._queries["workers_gone"], {"now": now}).fetchall()
         ids: list[str] = []
-        for (dead,) in gone:
+        for (dead,) in dead_workers:
             found = cursor.execute(
                 self._queries["open_of_worker"], {"worker": dead, "limit": limit, "but": but}
             )
@@ -103,13 +103,13 @@ class SqliteStore:
             return []
         chosen = json.dumps(sorted(ids)[:limit])
         cursor.execute(self._queries["claim_intents"], {"ids": chosen, "now": now})
-        claimed: list[tuple[Any, ...]] = cursor.execute(
+        rows: list[tuple[Any, ...]] = cursor.execute(
             self._queries["claim_operations"], {"worker": worker, "ids": chosen}
         ).fetchall()
-        return [ClaimedOperation(*row) for row in sorted(claimed)]
+        return [ClaimedOperation(*row) for row in sorted(rows)]
 
     def begin_epoch(self, epoch: int) -> Future[None]:
-        """In its turn among the changes."""
+        """Raise the counters inside a batch of the committer."""
         numbers = {"start": epoch * EPOCH_SPAN, "span": EPOCH_SPAN}
 
         def begin(cursor: apsw.Cursor) -> None:
@@ -118,12 +118,12 @@ class SqliteStore:
         return self._committer.run_on_counters(begin)
 
     async def list_due(self, worker: str) -> Sequence[ClaimedOperation]:
-        """Read them by the index of open operations."""
+        """Read due operations by the index of open operations."""
         bindings: _Bindings = {"worker": worker, "now": self.now()}
         return [ClaimedOperation(*row) for row in self._read(self._queries["list_due"], bindings)]
 
     async def was_committed(self, change_id: str) -> bool:
-        """Look in the batches that are still kept; an id is one word."""
+        """Search the change ids of recent batches; an id has no spaces."""
         return change_id.split() == [change_id] and bool(
             self._read(self._queries["was_committed"], {"id": change_id})
         )
@@ -138,7 +138,7 @@ class SqliteStore:
         return tuple.__new__(record, rows[0]) if rows else None
 
     async def load(self, operation: str) -> LoadedOperation | None:
-        """Read three tables from one snapshot: that of the first read, which is ended last."""
+        """Read three tables from one snapshot, which the first cursor keeps open."""
         try:
             first = self._first.execute(self._statements.reads[_WHOLE], (operation,))
         except apsw.Error as error:
@@ -162,13 +162,13 @@ class SqliteStore:
         return self._list(OperationRecord, "list_operations", bindings)
 
     async def list_resources(self, tenant: str, agent: str) -> Sequence[IntentRecord]:
-        """Read them through the agent's operations."""
+        """Read the intents of the agent's operations."""
         return self._list(IntentRecord, "list_resources", {"tenant": tenant, "agent": agent})
 
     async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
-        """Read them by the index of agents' operations, while the loop goes on.
+        """Read the keys by the index of agents' operations, on a thread.
 
-        The answer is one row: for each more the thread would wait for Python's lock.
+        The query returns one row, because the thread would wait for the GIL at each row.
         """
         bindings = {"slot": slot, "owners": msgspec.json.encode(owners).decode()}
         ((keys,),) = await self._read_aside(self._queries["list_living"], bindings)
@@ -177,7 +177,7 @@ class SqliteStore:
     async def list_open(
         self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
     ) -> Sequence[OperationRecord]:
-        """Read one page by the index of what is open."""
+        """Read one page by the index of open operations."""
         chosen = json.dumps(list(states)) if states else None
         bindings = {"states": chosen, "after": after, "limit": limit}
         return self._list(OperationRecord, "list_open", bindings)
@@ -188,11 +188,11 @@ class SqliteStore:
         return [row._asdict() for row in rows]
 
     async def newest_event(self) -> int:
-        """Read the end of the key."""
+        """Read the largest key."""
         return int(self._read(self._queries["newest_event"])[0][0])
 
     async def count_events(self, *, until: int) -> Mapping[str, TenantEvents]:
-        """Read every event while the loop goes on."""
+        """Read every event, on a thread."""
         rows = await self._read_aside(self._queries["count_events"], {"until": until})
         return {tenant: TenantEvents(count, oldest) for tenant, count, oldest in rows}
 
@@ -209,16 +209,16 @@ class SqliteStore:
         table = table_of(record).name
         sql = self._statements.select(table, columns, after)
         beyond = self._statements.beyond(table, columns, after) if after else ()
-        rows = self._read(sql, (*_bound(columns), *beyond, limit))
+        rows = self._read(sql, (*_bindings_of(columns), *beyond, limit))
         return [tuple.__new__(record, row) for row in rows]
 
     async def count_rows(self, record: Any, columns: Mapping[str, Value]) -> int:
-        """Count them."""
+        """Count the rows with these values."""
         table = table_of(RECORD_NAMED.get(record, record)).name
-        return int(self._read(self._statements.count(table, columns), _bound(columns))[0][0])
+        return int(self._read(self._statements.count(table, columns), _bindings_of(columns))[0][0])
 
     async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
-        """Count them by the indexes of what is open and of what has a name."""
+        """Count open operations and named agents by their indexes."""
         bindings = {"tenant": tenant}
         rows = self._read(self._queries["count_open_operations"], bindings)
         rows += self._read(self._queries["count_agents"], bindings)
@@ -229,12 +229,12 @@ class SqliteStore:
         return [digest for (digest,) in self._read(self._queries["plans_of_open_operations"])]
 
     async def backup(self, path: str) -> None:
-        """Copy what is committed now."""
+        """Copy the committed content of the file."""
         await copy_file(self._file.path, Path(path))
 
     async def write_problem(self) -> str:
-        """Look at the disk."""
-        if self._closed:
+        """Check the file system and its free space."""
+        if self._is_closed:
             raise StoreClosed("This store is closed: nothing can be read.")
         if self._file.is_read_only():
             return "the file system of its file is read-only"
@@ -246,13 +246,13 @@ class SqliteStore:
         return ""
 
     def hurry(self) -> None:
-        """A file is never away."""
+        """Do nothing: a file needs no connection."""
 
     async def close(self) -> None:
-        """Wait for the last batch, then let go: the thread, the connections, the lock."""
+        """Wait for the last batch, then end the threads, close the connections and the lock."""
         await self._committer.close()
-        if not self._closed:
-            self._closed = True
+        if not self._is_closed:
+            self._is_closed = True
             self._flush.close()
             self._aside.close()
             self._file.close()
@@ -271,7 +271,7 @@ class SqliteStore:
             raise _unreadable(error) from None
 
     async def _read_aside(self, sql: str, bindings: _Bindings) -> list[tuple[Any, ...]]:
-        if self._closed:
+        if self._is_closed:
             raise StoreClosed("This store is closed: nothing can be read.")
         read: Future[BaseException | None] = asyncio.get_running_loop().create_future()
         rows: list[tuple[Any, ...]] = []
@@ -279,11 +279,11 @@ class SqliteStore:
         def work() -> None:
             rows.extend(self._reader_aside.execute(sql, bindings))
 
-        def done(error: BaseException | None) -> None:
+        def on_done(error: BaseException | None) -> None:
             if not read.done():  # its caller stopped waiting
                 read.set_result(error)
 
-        self._aside(work, done)
+        self._aside(work, on_done)
         error = await read
         if error is not None:
             raise _unreadable(error) from None
@@ -294,5 +294,5 @@ def _unreadable(error: BaseException) -> StoreError:
     return StoreError(f"The store cannot be read ({error}): nothing was changed.")
 
 
-def _bound(columns: Mapping[str, Value]) -> tuple[Value, ...]:
+def _bindings_of(columns: Mapping[str, Value]) -> tuple[Value, ...]:
     return tuple(value for value in columns.values() if value is not None)
