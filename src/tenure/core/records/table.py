@@ -18,6 +18,7 @@ class TableOfRecord(NamedTuple):
     """What a record type says of its table."""
 
     name: str
+    """The name of the table."""
     key: tuple[str, ...]
     """The columns of the primary key, in its order."""
     columns: tuple[str, ...]
