@@ -20,6 +20,7 @@ from tenure.core.agent import AgentState
 from tenure.core.errors import CallerError
 from tenure.core.finding import FindingKind as Sure
 from tenure.core.operation import OperationState
+from tenure.core.records import FindingRecord
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
@@ -277,8 +278,8 @@ async def _over(stage: DamagedStage) -> None:
     await acknowledgements.acknowledge(stage.plane, CALLER, view.id, operation=suspended.id)
     await stage.plane.engine.wait(suspended.id, 60.0)
     seen = findings.Sighting("leases", Sure.CONFIRMED, "x", "default", "", "", {"what": "x"})
-    row = cast(Row, await findings.report(stage.plane, seen))
-    await findings.settle(stage.plane, row, by="somebody")
+    finding = cast(FindingRecord, await findings.report(stage.plane, seen))
+    await findings.settle(stage.plane, finding, by="somebody")
     for table in ("operation", "idempotency", "awaited", "finding"):
         for row in stage.rows(table).values():
             for column in OVER:

@@ -36,6 +36,7 @@ from tenure.core.agent import AgentState
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.operation import IntentState, OperationState
+from tenure.core.records import FindingRecord, LeaseRecord
 from tenure.core.subscription import SubscriptionKind
 from tenure.ports.plane_api import OwnedAgents
 from tenure.ports.store import Change, CommitRefusal, Drop, Put, Row, Store
@@ -295,7 +296,9 @@ class ReconcilersSimulation(Simulation):
         """Whatever is stuck is a finding."""
         store = self.disk.observer()
         stuck = await store.list_open(states=[OperationState.STUCK])
-        rows = await store.list_rows("finding", {"reconciler": "operations", "resolved_at": None})
+        rows = await store.list_rows(
+            FindingRecord, {"reconciler": "operations", "resolved_at": None}
+        )
         told = {findings.body_of(row).get("operation") for row in rows}
         return [f"stuck_is_reported: {row.id!s}" for row in stuck if row.id not in told]
 
@@ -303,7 +306,7 @@ class ReconcilersSimulation(Simulation):
         """What is parked has a destination, and is a finding."""
         store = self.disk.observer()
         cursors = {row["destination"]: row["since"] for row in await store.list_rows("cursor", {})}
-        rows = await store.list_rows("finding", {"reconciler": "letters", "resolved_at": None})
+        rows = await store.list_rows(FindingRecord, {"reconciler": "letters", "resolved_at": None})
         told = {findings.body_of(row)["destination"] for row in rows}
         parked = {row["destination"] for row in await store.list_rows("parked", {})}
         silent = {name for name, since in cursors.items() if since is not None}
@@ -331,9 +334,9 @@ class ReconcilersSimulation(Simulation):
         store = self.disk.observer()
         before = self.clock.now() - leases.KEPT_SECONDS - 2 * ROUND_SECONDS
         return [
-            f"no_lease_outlives_its_holder: {row['name']!s}"
-            for row in await store.list_rows("lease", {})
-            if row["until"] < before and row["name"] != "reconcilers"  # type: ignore[operator]
+            f"no_lease_outlives_its_holder: {row.name!s}"
+            for row in await store.list_rows(LeaseRecord, {})
+            if row.until < before and row.name != "reconcilers"
         ]
 
 

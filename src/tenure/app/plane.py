@@ -11,7 +11,7 @@ from tenure.app.safety.pause import Pause
 from tenure.app.safety.reconcile_state import ReconcileState
 from tenure.app.wakeups import Wakeup
 from tenure.core.errors import Invalid, PlanUnknown
-from tenure.core.records import OperationRecord, PlanRecord
+from tenure.core.records import OperationRecord, PlaneRecord, PlanRecord
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
@@ -75,8 +75,8 @@ async def prepare(plane: Plane, *, new_home: bool = False) -> None:
     """
     await _refuse_another_planes_store(plane)
     if plane.home and not new_home:
-        kept = await plane.store.find("plane", HOME_ROW)
-        refuse_another_home(plane.home, str(kept["name"]) if kept is not None else "")
+        kept = await plane.store.find(PlaneRecord, HOME_ROW)
+        refuse_another_home(plane.home, str(kept.name) if kept is not None else "")
     _refuse_unknown_providers(plane)
     await _refuse_unknown_plans(plane)
     await plane.store.commit(Change("", (), (Put("plane", PLANE_ROW, {"name": plane.id}),)))
@@ -89,7 +89,7 @@ async def prepare(plane: Plane, *, new_home: bool = False) -> None:
 
 async def until_answered(plane: Plane) -> None:
     """Return once the store has answered; StoreError if it cannot."""
-    await plane.store.find("plane", PLANE_ROW)
+    await plane.store.find(PlaneRecord, PLANE_ROW)
 
 
 async def count_states(plane: Plane, tenant: str) -> Mapping[tuple[str, str], int]:
@@ -98,11 +98,11 @@ async def count_states(plane: Plane, tenant: str) -> Mapping[tuple[str, str], in
 
 
 async def _refuse_another_planes_store(plane: Plane) -> None:
-    kept = await plane.store.find("plane", PLANE_ROW)
-    if kept is not None and kept["name"] != plane.id:
+    kept = await plane.store.find(PlaneRecord, PLANE_ROW)
+    if kept is not None and kept.name != plane.id:
         message = (
-            f"this store belongs to plane {kept['name']!r}, not to {plane.id!r}; the name is part "
-            f"of every resource's key: start with plane={kept['name']!r}. Nothing was changed"
+            f"this store belongs to plane {kept.name!r}, not to {plane.id!r}; the name is part "
+            f"of every resource's key: start with plane={kept.name!r}. Nothing was changed"
         )
         raise Invalid(message)
 

@@ -12,7 +12,7 @@ elsewhere, is said in `tenure.app.safety.standing`.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from tenure.app.agents import commands as agents
 from tenure.app.agents.ownership import without_ended_grants
@@ -34,6 +34,7 @@ from tenure.core.agent import AgentState
 from tenure.core.errors import CallerError, ProviderError, Rejected
 from tenure.core.finding import FindingKind
 from tenure.core.operation import OPERATION
+from tenure.core.records import FindingRecord
 from tenure.core.retry import DRIFT_REPAIR
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Call, Observation, Presence
@@ -75,7 +76,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     """Look at so many agents, and go on with the others at the next look."""
     term = term or Term(plane, NAME)
     opened = await findings.list_open(plane, term.reconciler)
-    first = list(dict.fromkeys(str(row["agent"]) for row in opened))[:limit]
+    first = list(dict.fromkeys(row.agent for row in opened))[:limit]
     uids = first + [uid for uid in await _next(plane, limit) if uid not in first]
     silence = Silence(plane, NAME)
     uids.sort(key=silence.turn)
@@ -91,15 +92,15 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             if sure:
                 clean.add(uid)
     for row in opened:
-        if str(row["agent"]) in clean or not await _is_held(plane, row):
+        if row.agent in clean or not await _is_held(plane, row):
             await term.settle(row)
     return Tick(len(uids), fixed, min(again, default=None))
 
 
-async def _is_held(plane: Plane, finding: Row) -> bool:
+async def _is_held(plane: Plane, finding: FindingRecord) -> bool:
     """Whether, by our records, the agent still holds what was found to differ."""
-    holds = await holdings_of(plane, str(finding["tenant"]), str(finding["agent"]))
-    return any(one.key == finding["resource"] for some in holds.values() for one in some)
+    holds = await holdings_of(plane, finding.tenant, finding.agent)
+    return any(one.key == finding.resource for some in holds.values() for one in some)
 
 
 async def _next(plane: Plane, limit: int) -> list[str]:
@@ -260,7 +261,7 @@ def _subject(row: Row, held: AgentResource) -> str:
 
 async def _report(
     term: Term, row: Row, held: AgentResource, kind: FindingKind, said: str, **more: object
-) -> Row | None:
+) -> FindingRecord | None:
     what = f"{held.slot} {held.key.text} of agent {row['name']!s} {said}"
     return await term.report(
         kind,
@@ -279,7 +280,7 @@ async def _tell(
     await _report(term, row, held, kind, said, **_tried(before))
 
 
-def _tried(finding: Row | None) -> dict[str, Any]:
+def _tried(finding: FindingRecord | None) -> dict[str, Any]:
     """What a finding says of attempts to put it right."""
     told: dict[str, Any] = {} if finding is None else findings.body_of(finding)
     return {name: told[name] for name in told if name not in {"what", "provider"}}
@@ -293,10 +294,9 @@ async def _repair(
     before = await findings.find(plane, term.reconciler, _subject(row, held))
     so_far = _tried(before)
     attempts, again_at = int(so_far.get("attempts", 0)), float(so_far.get("again_at", 0.0))
-    unsure = (
-        before is None or before["kind"] == FindingKind.UNVERIFIABLE
-    )  # not seen: not asked, or silent
-    if unsure or cast(int, cast(Row, before)["sightings"]) + 1 < SIGHTINGS:
+    # Nobody has seen it: the provider was not asked, or did not answer.
+    unsure = before is None or before.kind == FindingKind.UNVERIFIABLE
+    if before is None or unsure or before.sightings + 1 < SIGHTINGS:
         await _report(term, row, held, FindingKind.DRIFT, said, **so_far)
         return 0, now + SOON_SECONDS
     if now < again_at:

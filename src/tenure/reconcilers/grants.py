@@ -61,7 +61,7 @@ async def _settle(plane: Plane, term: Term, *, whole: bool) -> None:
     What may not go yet is told by nobody: it waits, as its owner's deletion would.
     """
     for row in await findings.list_open(plane, term.reconciler):
-        edge = (str(row["agent"]), str(findings.body_of(row).get("edge", "")), str(row["resource"]))
+        edge = (row.agent, str(findings.body_of(row).get("edge", "")), row.resource)
         if whole or await plane.store.find("edge", edge) is None:
             await term.settle(row)
 

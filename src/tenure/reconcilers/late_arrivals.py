@@ -7,16 +7,15 @@ something can still arrive is over; what is found is removed by its key.
 
 import logging
 from collections.abc import AsyncIterator
-from typing import cast
 
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.errors import ProviderError
 from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
-from tenure.core.records import IntentRecord, OperationRecord
+from tenure.core.records import IntentRecord, OperationRecord, TombstoneRecord
 from tenure.ports.provider import Presence, Provider
-from tenure.ports.store import Change, Drop, Is, Row, Set
+from tenure.ports.store import Change, Drop, Is, Set
 from tenure.reconcilers.circuit_breaker import Silence
 from tenure.reconcilers.term import FindingSubject, Term, Tick
 
@@ -47,10 +46,10 @@ async def tick(plane: Plane, *, limit: int = 0, term: Term | None = None) -> Tic
     return Tick(seen, fixed)
 
 
-async def _stones(plane: Plane, silence: Silence) -> AsyncIterator[Row]:
+async def _stones(plane: Plane, silence: Silence) -> AsyncIterator[TombstoneRecord]:
     """Every tombstone, those last whose keys hung."""
-    put_off: list[Row] = []
-    async for stone in every(plane.store, "tombstone", {}):
+    put_off: list[TombstoneRecord] = []
+    async for stone in every(plane.store, TombstoneRecord, {}):
         if silence.turn(_name(stone)):
             put_off.append(stone)
         else:
@@ -59,13 +58,13 @@ async def _stones(plane: Plane, silence: Silence) -> AsyncIterator[Row]:
         yield stone
 
 
-def _name(stone: Row) -> str:
-    return f"{stone['operation']!s} {stone['step']!s}"
+def _name(stone: TombstoneRecord) -> str:
+    return f"{stone.operation!s} {stone.step!s}"
 
 
-async def _look(plane: Plane, term: Term, stone: Row, silence: Silence) -> int | None:
+async def _look(plane: Plane, term: Term, stone: TombstoneRecord, silence: Silence) -> int | None:
     """How many late arrivals were removed under this key: none or one; None: nobody can tell."""
-    where = (str(stone["operation"]), str(stone["step"]))
+    where = (str(stone.operation), stone.step)
     key = await _key(plane, where)
     provider = None if key is None else plane.providers.get(key.slot)
     if key is None or provider is None:
@@ -80,15 +79,17 @@ async def _look(plane: Plane, term: Term, stone: Row, silence: Silence) -> int |
     except TimeoutError:
         log.warning("provider %s says nothing of %s; it is asked again later", key.slot, key.text)
     except ProviderError as error:
-        log.info("step %s of operation %s: %r", stone["step"], stone["operation"], error)
+        log.info("step %s of operation %s: %r", stone.step, stone.operation, error)
     return None
 
 
-async def _ask(plane: Plane, term: Term, stone: Row, key: ResourceKey, provider: Provider) -> int:
-    where = (str(stone["operation"]), str(stone["step"]))
+async def _ask(
+    plane: Plane, term: Term, stone: TombstoneRecord, key: ResourceKey, provider: Provider
+) -> int:
+    where = (str(stone.operation), stone.step)
     presence = (await provider.inspect(key)).presence
     late = presence not in {Presence.ABSENT, Presence.FOREIGN}
-    passed = cast(float, stone["until"]) <= plane.store.now()
+    passed = stone.until <= plane.store.now()
     if late:
         log.warning("%s turned up after it was removed; it is removed again", key.text)
         await _report(term, key, lies=passed)
@@ -96,10 +97,10 @@ async def _ask(plane: Plane, term: Term, stone: Row, key: ResourceKey, provider:
         return 0
     if late:
         await provider.remove(key)
-    sightings = 0 if late else cast(int, stone["sightings"]) + 1
+    sightings = 0 if late else stone.sightings + 1
     over = passed and sightings >= SIGHTINGS
     write = Drop("tombstone", where) if over else Set("tombstone", where, {"sightings": sightings})
-    guard = Is("tombstone", where, {"sightings": stone["sightings"]})
+    guard = Is("tombstone", where, {"sightings": stone.sightings})
     await plane.store.commit(Change("", (guard,), (write,)))
     return int(late)
 

@@ -5,10 +5,10 @@ which every commit of the work guards (`Leader.guard`).
 """
 
 import asyncio
-from typing import cast
 
 from tenure.app.plane import Plane
 from tenure.core.ids import uuid7
+from tenure.core.records import LeaseRecord
 from tenure.ports.store import Below, Change, Is, Put, Row, Set
 
 TTL_SECONDS = 15.0
@@ -60,21 +60,21 @@ class Leader:
         now = store.now()
         if self.token and not from_others and now < self._until - self._ttl * 2 / 3:
             return True
-        row = await store.find("lease", self._key)
+        row = await store.find(LeaseRecord, self._key)
         until = now + self._ttl
         said: Row = {"holder": self._holder, "until": until}
         if row is None:
             token = 1
             change = Change("", (), (Put("lease", self._key, {**said, "token": token}),))
         else:
-            mine = row["token"] == self.token and row["holder"] == self._holder
-            if not (mine or from_others) and cast(float, row["until"]) >= now:
+            mine = row.token == self.token and row.holder == self._holder
+            if not (mine or from_others) and row.until >= now:
                 self.token = 0
                 return False
-            token = cast(int, row["token"]) + (0 if mine else 1)
+            token = row.token + (0 if mine else 1)
             still = mine or from_others
             lapsed = {} if still else {"until": Below(now)}  # by the store's clock at its commit
-            guard = Is("lease", self._key, {"token": row["token"], **lapsed})
+            guard = Is("lease", self._key, {"token": row.token, **lapsed})
             change = Change("", (guard,), (Set("lease", self._key, {**said, "token": token}),))
         if await store.commit(change) is not None:
             self.token = 0

@@ -4,12 +4,11 @@ A worker that is gone leaves its row behind.  Its operations are claimed as soon
 only the row goes, a while later.  The lease of a leader stays: its token may only grow.
 """
 
-from typing import cast
-
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
+from tenure.core.records import LeaseRecord
 from tenure.ports.store import Below, Change, Drop, Is
 from tenure.reconcilers.leader import PREFIX
 from tenure.reconcilers.term import NOBODY, Term, Tick
@@ -25,14 +24,14 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     term = term or Term(plane, NAME)
     seen = fixed = 0
     before = plane.store.now() - KEPT_SECONDS
-    async for row in every(plane.store, "lease"):
+    async for row in every(plane.store, LeaseRecord):
         seen += 1
-        name, until = (str(row["name"]),), cast(float, row["until"])
+        name, until = (str(row.name),), row.until
         if name[0].startswith(PREFIX) or until >= before:
             continue
         done = ""
         if not term.read_only and fixed < limit:
-            guard = Is("lease", name, {"until": Below(before), "token": row["token"]})
+            guard = Is("lease", name, {"until": Below(before), "token": row.token})
             change = Change("", (guard,), (Drop("lease", name),))
             if await plane.store.commit(change) is not None:
                 continue  # it was renewed after all

@@ -120,7 +120,7 @@ async def _abandoned(plane: Plane, term: Term) -> None:
         said = findings.body_of(row)
         if not said.get("abandoned"):
             continue
-        tenant, uid = str(row["tenant"]), str(row["agent"])
+        tenant, uid = row.tenant, row.agent
         agent = await plane.store.find("agent", (uid,))
         slots = _LEFT.get(str(agent["state"])) if agent is not None else None
         if slots is None:

@@ -27,7 +27,7 @@ from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import LATE_SECONDS, PAGE_MAX
 from tenure.core.operation import IntentState
-from tenure.core.records import IntentRecord, OperationRecord
+from tenure.core.records import IntentRecord, OperationRecord, TombstoneRecord
 from tenure.ports.provider import OwnedResource, Presence, Provider
 from tenure.ports.store import Is, Row, Set, Writes
 from tenure.reconcilers.circuit_breaker import Silence
@@ -207,7 +207,7 @@ async def _judged(
     if operation.ended_at is None:
         return JudgedSuspect(suspect, OrphanVerdict.LIVING, "its operation is under way", *known)
     where = (str(intent.operation), intent.step)
-    if await plane.store.find("tombstone", where) is not None:
+    if await plane.store.find(TombstoneRecord, where) is not None:
         return JudgedSuspect(suspect, OrphanVerdict.WATCHED, "", *known)
     why = "its key is burned" if burned else "its agent is deleted"
     return JudgedSuspect(suspect, OrphanVerdict.ORPHAN, why, *known)
@@ -246,8 +246,8 @@ async def _sweep(
     (slot, owned), now = one.suspect, plane.store.now()
     subject, what = f"{slot} {owned.key}", f"{slot} {owned.key} has no owner: {one.why}"
     before = await findings.find(plane, term.reconciler, subject)
-    sightings = 1 if before is None else cast(int, before["sightings"]) + 1
-    since = now if before is None else cast(float, before["first_seen"])
+    sightings = 1 if before is None else before.sightings + 1
+    since = now if before is None else before.first_seen
     ripe_at = max(since + APART_SECONDS, owned.since + GRACE_SECONDS)
     unripe = sightings < SIGHTINGS or now < ripe_at
     if unripe or term.read_only or silence.passes_over(slot, owned.key):

@@ -17,7 +17,7 @@ from tenure.app.plane import Plane
 from tenure.core.finding import FindingKind
 from tenure.core.limits import IDEMPOTENCY_SECONDS
 from tenure.core.operation import IntentState
-from tenure.core.records import IntentRecord, OperationRecord, key_of
+from tenure.core.records import IntentRecord, OperationRecord, TombstoneRecord, key_of
 from tenure.ports.store import TABLES, Change, Drop, Is, Key, Row
 from tenure.reconcilers.term import NOBODY, KeptFor, Term, Tick
 
@@ -178,7 +178,7 @@ async def _operation(plane: Plane, row: Row, before: float) -> Over | None:
     loaded = await plane.store.load(name) if old else None
     if loaded is None or any(may_hold(intent) for intent in loaded.intents):
         return None
-    if await plane.store.list_rows("tombstone", {"operation": name}, limit=1):
+    if await plane.store.list_rows(TombstoneRecord, {"operation": name}, limit=1):
         return None
     drops = [Drop("journal", key_of(one)) for one in loaded.journal]
     drops += [Drop("intent", key_of(one)) for one in loaded.intents]

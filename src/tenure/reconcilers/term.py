@@ -12,7 +12,8 @@ from tenure.app.safety import findings
 from tenure.app.safety.findings import Sighting
 from tenure.app.tenancy.tokens import TENANT
 from tenure.core.finding import FindingKind
-from tenure.ports.store import Is, Row, Writes
+from tenure.core.records import FindingRecord
+from tenure.ports.store import Is, Writes
 from tenure.reconcilers.leader import lease_of
 
 LEADERS: Final = "reconcilers"
@@ -97,7 +98,7 @@ class Term:
         said: Mapping[str, object] | None = None,
         guards: tuple[Is, ...] = (),
         writes: Writes = (),
-    ) -> Row | None:
+    ) -> FindingRecord | None:
         """Keep that this was seen now; the finding as it stands then, None if a guard refused.
 
         What belongs to nobody that we know is told to the plane's own tenant.
@@ -110,9 +111,9 @@ class Term:
             return None
         row = await findings.report(self._plane, seen, guards=guards, writes=writes)
         if row is not None:
-            if row["id"] not in self._seen:
+            if row.id not in self._seen:
                 self.told.append(seen)
-            self._seen.add(str(row["id"]))
+            self._seen.add(row.id)
         return row
 
     async def settle_unseen(self) -> None:
@@ -120,7 +121,7 @@ class Term:
         for row in await findings.list_open(self._plane, self.reconciler):
             await self.settle(row)
 
-    async def settle(self, row: Row) -> None:
+    async def settle(self, row: FindingRecord) -> None:
         """Resolve a finding, unless this look has seen it again."""
-        if not self.dry_run and str(row["id"]) not in self._seen:
+        if not self.dry_run and row.id not in self._seen:
             await findings.settle(self._plane, row, by=f"reconciler {self.reconciler}")

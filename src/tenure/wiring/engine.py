@@ -16,6 +16,7 @@ from tenure.app.operations.handle import OperationHandle
 from tenure.app.plane import Plane
 from tenure.app.safety.pause import Pause
 from tenure.core.errors import EngineError, Invalid, StoreError
+from tenure.core.records import LeaseRecord
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
@@ -85,7 +86,7 @@ async def keep_to_one(settings: Settings, store: Store) -> None:
         if settings.leave_temporal:
             raise Invalid("to leave Temporal is to start with --engine embedded: nothing was done")
         return
-    if await store.find("lease", (TEMPORAL_LEASES[0],)) is None:
+    if await store.find(LeaseRecord, (TEMPORAL_LEASES[0],)) is None:
         return
     if not settings.leave_temporal:
         raise Invalid(

@@ -16,6 +16,7 @@ from tenure.adapters.clock.system import SystemEntropy
 from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres.clock import ServerClock
 from tenure.adapters.store.postgres.functions import Functions
+from tenure.core.records import LeaseRecord
 from tenure.ports.store import Change, Is, Queue, Set
 from tenure.reconcilers import leases
 from tenure.reconcilers.leader import Leader
@@ -93,10 +94,10 @@ def test_who_leads_is_judged_by_the_servers_clock_too(postgres_url: str) -> None
             assert ours.leads
             await ours.resign()
             assert await theirs.renew()
-            row = await right.find("lease", ("leader/x",))
+            row = await right.find(LeaseRecord, ("leader/x",))
             assert row is not None
-            assert isinstance(row["until"], float)
-            assert 0 < row["until"] - right.now() < 600  # not for an hour more
+            assert isinstance(row.until, float)
+            assert 0 < row.until - right.now() < 600  # not for an hour more
 
     asyncio.run(scenario())
 
@@ -118,7 +119,7 @@ def test_a_lease_is_dropped_when_it_has_lapsed_by_the_servers_clock(postgres_url
             found = await leases.tick(plane(ahead), term=term)
             assert (found.seen, found.fixed) == (2, 1)
             assert told == ["worker/dead", "that is all"]
-            assert await right.find("lease", ("worker/live",)) is not None
-            assert await right.find("lease", ("worker/dead",)) is None
+            assert await right.find(LeaseRecord, ("worker/live",)) is not None
+            assert await right.find(LeaseRecord, ("worker/dead",)) is None
 
     asyncio.run(scenario())

@@ -34,6 +34,7 @@ from tenure.app.tenancy import audit, tokens
 from tenure.core.errors import CallerError
 from tenure.core.ids import resource_key
 from tenure.core.operation import OperationState
+from tenure.core.records import AuditRecord
 from tenure.core.roles import Role
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
@@ -187,8 +188,8 @@ async def audit_tells(stage: Stage) -> Cases:
     """P20: whatever is done to the log in the database is found."""
     await stage.make("alpha")
     await stage.verb("delete", "alpha")
-    rows = await stage.store.list_rows("audit", {}, limit=PAGE)
-    whole = {(row["position"],): dict(row) for row in rows}
+    rows = await stage.store.list_rows(AuditRecord, {}, limit=PAGE)
+    whole = {(row.position,): row._asdict() for row in rows}
     verdict = await audit.verify(stage.plane)
     tried: Cases = [("untouched", [] if verdict.broken is None else [str(verdict)])]
     for what, position, harmed in harms(whole):

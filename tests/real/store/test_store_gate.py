@@ -28,6 +28,7 @@ from tenure.core.errors import (
     StoreNewer,
     StoreUnsafe,
 )
+from tenure.core.records import LeaseRecord
 from tenure.ports.store import Change, Put, Row
 from tenure.sqlite import gate, location
 from tenure.sqlite.migrations import Migration
@@ -366,7 +367,7 @@ def test_opening_the_store_drops_the_leases_of_dead_workers_and_no_others(tmp_pa
 
     async def life() -> list[str]:
         store = sqlite.build(tmp_path / "a.db", clock=StoppedClock())
-        left = [name for name in names if await store.find("lease", (name,)) is not None]
+        left = [name for name in names if await store.find(LeaseRecord, (name,)) is not None]
         row: Row = {"holder": "h", "token": 1, "until": 9e9}
         await store.commit(Change("id", (), tuple(Put("lease", (name,), row) for name in names)))
         await store.close()

@@ -16,6 +16,7 @@ from proofs.kills.kill9 import all_ended
 from tenure.adapters.store.postgres import PostgresStore, server
 from tenure.app.agents import commands as agents
 from tenure.app.plane import Plane
+from tenure.core.records import TombstoneRecord
 from tenure.ports.store import Change, Drop, Row, Store
 from tenure.testing.fakes import Thing, World
 from tenure.testing.faults import Faults
@@ -60,8 +61,8 @@ class Stage:
         (thing,) = self.world.holds(provider="runtime", agent=uid)
         await self.verb("delete", name)
         if not watched:
-            stones = await self.plane.store.list_rows("tombstone", {}, limit=PAGE)
-            drops = [Drop("tombstone", (str(s["operation"]), str(s["step"]))) for s in stones]
+            stones = await self.plane.store.list_rows(TombstoneRecord, {}, limit=PAGE)
+            drops = [Drop("tombstone", (str(s.operation), s.step)) for s in stones]
             await self.plane.store.commit(Change("", (), tuple(drops)))
         return self.put(thing)
 

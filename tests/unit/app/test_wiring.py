@@ -16,6 +16,7 @@ from tenure.app.operations.claims import SingleClaims
 from tenure.core.errors import Invalid, StoreLocked
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
+from tenure.core.records import AuditRecord, LeaseRecord
 from tenure.home.shared_settings import Terms, TermsFile
 from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers.driver import reconciling
@@ -76,8 +77,8 @@ def test_a_verb_of_an_operator_is_audited_by_a_wired_plane(tmp_path):
             await plane.engine.stop()
             name = (await admission.accept(plane, Accept("one"))).id
             await operations.cancel(plane, by("someone"), name)
-            rows = await plane.store.list_rows("audit", {}, limit=10)
-            return [(row["action"], row["target"] == name) for row in rows]
+            rows = await plane.store.list_rows(AuditRecord, {}, limit=10)
+            return [(row.action, row.target == name) for row in rows]
 
     assert asyncio.run(main()) == [("operation.cancel", True)]
 
@@ -164,7 +165,7 @@ def test_an_embedded_engine_is_refused_beside_temporal_unless_temporal_is_left()
         async with running(Settings(leave_temporal=True), plans=[PLAN], providers={}) as plane:
             state = (await reads.wait(plane, TENANT, operation)).state
         async with running(Settings(), plans=[PLAN], providers={}) as plane:
-            assert await plane.store.find("lease", (f"worker/{temporal.RESTING}",)) is None
+            assert await plane.store.find(LeaseRecord, (f"worker/{temporal.RESTING}",)) is None
         return state
 
     assert asyncio.run(main()) is OperationState.SUCCEEDED

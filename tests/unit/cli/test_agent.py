@@ -9,6 +9,7 @@ import yaml
 
 from tenure.core import audit
 from tenure.core.agent import AgentState
+from tenure.core.records import TokenRecord
 from tenure.faces.cli import logs
 from tenure.faces.cli.exits import Exit
 from tenure.faces.http.server import Listen, serving
@@ -223,8 +224,8 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         name = err.split()[1]
         assert name in (await tenure("token", "list", "-o", "name"))[1]
         assert "since a restore" not in (await tenure("token", "list"))[1]
-        (kept,) = await face.plane.store.list_rows("token", {"id": name}, limit=2)
-        other = Set("token", (str(kept["hash"]),), {"epoch": face.plane.pause.epoch + 1})
+        (kept,) = await face.plane.store.list_rows(TokenRecord, {"id": name}, limit=2)
+        other = Set("token", (kept.hash,), {"epoch": face.plane.pause.epoch + 1})
         assert await face.plane.store.commit(Change("", (), (other,))) is None
         (row,) = (line for line in (await tenure("token", "list"))[1].splitlines() if name in line)
         assert row.endswith("since a restore")

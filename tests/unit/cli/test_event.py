@@ -17,6 +17,7 @@ from tenure.app.events.cloudevents import TRIMMED
 from tenure.app.events.subscriptions import NEW_CURSOR
 from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
+from tenure.core.records import IdempotencyRecord
 from tenure.core.roles import Caller, Role
 from tenure.faces.cli import event
 from tenure.faces.cli.client import ConnectionBroken
@@ -165,8 +166,8 @@ async def test_a_secret_shown_once_is_shown_in_every_form(face, typing, tmp_path
         assert again == out
         assert "whsec_" in told
         assert "changed" in (await tenure("subscription", "show", "hook"))[1]
-        keys = await face.plane.store.list_rows("idempotency", {}, limit=9)
-        assert {row["route"] for row in keys} == {"subscriptions", "rotate"}  # so it may ask again
+        keys = await face.plane.store.list_rows(IdempotencyRecord, {}, limit=9)
+        assert {row.route for row in keys} == {"subscriptions", "rotate"}  # so it may ask again
         _, _, told = await tenure("token", "create", "ci", "--role", "viewer", "-o", "name")
         assert "tenure_" in told
 

@@ -34,7 +34,8 @@ def test_a_column_has_the_type_of_its_field(record):
     file = apsw.Connection("")
     migrate(file, read_migrations(STORES / "sqlite" / "migrations"))
     name = table_of(record).name
-    columns = dict(file.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall())
+    found = file.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall()
+    columns = {str(column): kind for column, kind in found}
     file.close()
     for field, hint in get_type_hints(record).items():
         (kind,) = [one for one in get_args(hint) or (hint,) if one is not NoneType]

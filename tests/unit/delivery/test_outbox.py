@@ -15,6 +15,7 @@ from tenure.app.events.cloudevents import CloudEvent, EventFilter
 from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.core.errors import Invalid, LeaseLost, StoreFull
 from tenure.core.events import EVENT_TYPES
+from tenure.core.records import LeaseRecord
 from tenure.core.retry import PARKED_STREAM
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import outbox
@@ -152,8 +153,8 @@ async def test_who_was_deposed_moves_no_cursor(lives):
     assert await relay.leader.renew()
 
     route = (await relay.routes())["sink"][1]
-    lease = await lives.plane.store.find("lease", ("leader/relay",))
-    taken = Set("lease", ("leader/relay",), {"token": lease["token"] + 1, "holder": "another"})
+    lease = await lives.plane.store.find(LeaseRecord, ("leader/relay",))
+    taken = Set("lease", ("leader/relay",), {"token": lease.token + 1, "holder": "another"})
     await lives.plane.store.commit(Change("", (), (taken,)))
     with pytest.raises(LeaseLost):
         await outbox.deliver_page(lives.plane, relay.leader, route)

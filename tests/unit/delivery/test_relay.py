@@ -11,6 +11,7 @@ from tenure.app.events import subscriptions
 from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.wakeups import Wakeup
 from tenure.core.errors import StoreFull
+from tenure.core.records import LeaseRecord
 from tenure.core.retry import DESTINATION
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import dispatcher, outbox, relay
@@ -244,9 +245,9 @@ async def test_a_look_that_fails_is_tried_again_and_what_was_taken_over_is_let_g
         assert "delivery to destination sink failed; next attempt in 1 s" in caplog.text
         # Somebody else takes the lead while this one thinks that it has it.
         key = lease_of("relay")
-        row = await lives.plane.store.find("lease", key)
+        row = await lives.plane.store.find(LeaseRecord, key)
         assert row is not None
-        taken = Set("lease", key, {"token": int(str(row["token"])) + 1, "holder": "another"})
+        taken = Set("lease", key, {"token": int(str(row.token)) + 1, "holder": "another"})
         await lives.plane.store.commit(Change("", (), (taken,)))
         await lives.made("beta")
         await asyncio.sleep(TTL_SECONDS * 3)  # the other one is gone again

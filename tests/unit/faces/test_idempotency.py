@@ -7,6 +7,7 @@ import pytest
 from tenure.app.operations import idempotency
 from tenure.app.operations.idempotency import IdempotentRequest, RequestStart
 from tenure.core.limits import IDEMPOTENCY_SECONDS
+from tenure.core.records import IdempotencyRecord, TokenRecord, key_of
 from tenure.faces.http.openapi import document
 from tenure.faces.http.server import ROUTES
 from tenure.faces.http.table import Repeat
@@ -84,24 +85,24 @@ def test_a_stored_answer_outlives_its_subject_and_no_secret_lies_open(tmp_path, 
     async def check(one):
         subject = await CASES[name].prepare(one, "admin", "alpha")
         first = await send(one, name, subject, "once")
-        (row,) = await one.plane.store.list_rows("idempotency", {"key": "once"}, limit=2)
-        assert row["route"] == name
+        (row,) = await one.plane.store.list_rows(IdempotencyRecord, {"key": "once"}, limit=2)
+        assert row.route == name
         for field in SECRETS & set(first.json):
             assert first.json[field] not in str(row)
             assert first.json[field].rpartition(".")[2] not in str(row)
-            assert '"sealed":true' in row["answer"]
+            assert '"sealed":true' in row.answer
         one.held["identity"].things.clear()
         for table in ("subscription", "finding", "awaited", "edge"):
             await dropped(one.plane.store, table)
         again = await send(one, name, subject, "once")
         assert (again.status, again.body) == (first.status, first.body)
         assert again.headers["content-type"] == first.headers["content-type"]
-        scope = tuple(row[column] for column in TABLES["idempotency"].key)
-        early = Set("idempotency", scope, {"at": row["at"] - IDEMPOTENCY_SECONDS - 1})
+        scope = key_of(row)
+        early = Set("idempotency", scope, {"at": row.at - IDEMPOTENCY_SECONDS - 1})
         assert await one.plane.store.commit(Change("", (), (early,))) is None
         await send(one, name, subject, "once")
-        left = await one.plane.store.list_rows("idempotency", {"key": "once"}, limit=2)
-        assert all(each["at"] >= row["at"] for each in left), "its day was over"
+        left = await one.plane.store.list_rows(IdempotencyRecord, {"key": "once"}, limit=2)
+        assert all(each.at >= row.at for each in left), "its day was over"
 
     faced(tmp_path, check)
 
@@ -123,7 +124,7 @@ def test_a_refused_request_stores_nothing(tmp_path):
         ):
             answer = await one.ask("PUT", "/v1/quotas/agents", body, token=token, headers=headers)
             assert answer.status == status, answer.body
-        assert await one.plane.store.list_rows("idempotency", {}, limit=9) == []
+        assert await one.plane.store.list_rows(IdempotencyRecord, {}, limit=9) == []
         path = "/v1/quotas/agents"
         done = await one.ask("PUT", path, {"most": 1}, token="admin", headers=headers)
         assert done.status == 200
@@ -136,7 +137,7 @@ def test_without_a_place_for_secrets_a_key_is_refused_and_nothing_is_done(tmp_pa
         body, headers = {"principal": "p", "role": "viewer"}, {"idempotency-key": "k"}
         answer = await one.ask("POST", "/v1/tokens", body, token="admin", headers=headers)
         assert (answer.status, answer.json["code"]) == (400, "invalid")
-        assert await one.plane.store.count_rows("token", {"principal": "p"}) == 0
+        assert await one.plane.store.count_rows(TokenRecord, {"principal": "p"}) == 0
 
     async def main():
         async with face(tmp_path, seals=False) as one:

@@ -8,6 +8,7 @@ import pytest
 from proofs.agents.lifecycle import CALLER
 from tenure.app.safety import reconcile_status
 from tenure.core.errors import Conflict, Forbidden, Invalid, StoreFull
+from tenure.core.records import LeaseRecord
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import driver, leases
 from tenure.reconcilers.driver import RECONCILERS, TTL_SECONDS, Driver, Ways, reconciling
@@ -66,10 +67,10 @@ async def test_who_was_deposed_stops_looking_and_begins_again_when_it_leads(live
     async with driven(lives, 5.0):
         await asyncio.sleep(12)
         key = lease_of(LEADERS)
-        row = await lives.plane.store.find("lease", key)
+        row = await lives.plane.store.find(LeaseRecord, key)
         assert row is not None
         until = lives.plane.store.now() + 60
-        other = {"token": int(str(row["token"])) + 1, "holder": "another", "until": until}
+        other = {"token": int(str(row.token)) + 1, "holder": "another", "until": until}
         await lives.plane.store.commit(Change("", (), (Set("lease", key, other),)))
         await asyncio.sleep(2 * TTL_SECONDS)
         assert not lives.plane.reconciled.leads

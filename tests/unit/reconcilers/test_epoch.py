@@ -6,6 +6,7 @@ from tenure.app.plane import PLANE_ROW
 from tenure.app.safety import epochs
 from tenure.app.tenancy import tokens
 from tenure.core.errors import StoreFull
+from tenure.core.records import AuditRecord, LeaseRecord
 from tenure.core.roles import Caller, Role
 from tenure.home.epoch_file import EpochFile
 from tenure.ports.epoch import Memo
@@ -26,7 +27,7 @@ async def until(true, seconds=30.0):
 
 
 async def leading(plane):
-    return await plane.store.find("lease", lease_of("relay"))
+    return await plane.store.find(LeaseRecord, lease_of("relay"))
 
 
 def position(file):
@@ -54,7 +55,7 @@ def test_the_end_of_the_audit_log_is_remembered_while_it_runs_and_at_the_end(tmp
         file = EpochFile(tmp_path)
         async with managing(settings) as plane:
             await tokens.create_token(plane, ADMIN, principal="one", role=Role.VIEWER)
-            kept = await plane.store.count_rows("audit", {})
+            kept = await plane.store.count_rows(AuditRecord, {})
             await until(lambda: position(file) == kept)
             await tokens.create_token(plane, ADMIN, principal="two", role=Role.VIEWER)
         assert position(file) == kept + 1

@@ -7,6 +7,7 @@ from tenure.app.agents.spec import read_spec
 from tenure.app.operations import reads, tombstones
 from tenure.core.errors import Unavailable
 from tenure.core.operation import OperationState
+from tenure.core.records import TombstoneRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Observation, OwnedResource, Presence
 from tenure.ports.runtime import Status
@@ -160,8 +161,8 @@ def test_a_tombstone_whose_operation_is_not_known_is_forgotten(tmp_path):
         await plane.store.commit(Change("", (), (stone,)))
         held = Term(plane, "late", read_only=True)
         assert await late_arrivals.tick(plane, term=held) == Tick(1, 0)
-        assert await plane.store.count_rows("tombstone", {}) == 1
+        assert await plane.store.count_rows(TombstoneRecord, {}) == 1
         assert await late_arrivals.tick(plane) == Tick(1, 0)
-        assert await plane.store.count_rows("tombstone", {}) == 0
+        assert await plane.store.count_rows(TombstoneRecord, {}) == 0
 
     run(tmp_path, scenario)

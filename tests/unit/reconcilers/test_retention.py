@@ -270,7 +270,7 @@ async def test_a_finding_goes_a_month_after_it_was_resolved(lives):
     commit, plane = lives.plane.store.commit, later(lives.plane, 31)
 
     async def just_before(change):
-        seen = Set("finding", (rows[2]["id"],), {"resolved_at": None})
+        seen = Set("finding", (rows[2].id,), {"resolved_at": None})
         await commit(Change("", (), (seen,)))
         return await commit(change)
 
@@ -280,7 +280,7 @@ async def test_a_finding_goes_a_month_after_it_was_resolved(lives):
         assert len(await lives.rows("finding")) == 3
         assert (await retention.tick(plane)).fixed == 1
     left = {row["id"] for row in await lives.rows("finding")}
-    assert left == {rows[1]["id"], rows[2]["id"]}, "what was seen again meanwhile stays"
+    assert left == {rows[1].id, rows[2].id}, "what was seen again meanwhile stays"
 
 
 @alive

@@ -13,7 +13,7 @@ from tenure.app.safety.findings import Sighting, report
 from tenure.core.agent import Verb
 from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
-from tenure.core.records import JournalRecord
+from tenure.core.records import AuditRecord, JournalRecord, TokenRecord
 from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports.store import Change, Put, Row, Set
 from tests.unit.support.api_client import Face
@@ -58,7 +58,7 @@ class Case(NamedTuple):
 async def audited(face: Face, action: str, target: str) -> int:
     """How many lines of the audit log tell of this."""
     said = {"action": action, "target": target}
-    return len(await face.plane.store.list_rows("audit", said, limit=1_000))
+    return len(await face.plane.store.list_rows(AuditRecord, said, limit=1_000))
 
 
 def counts(face: Face, action: str, target: str) -> Callable[[], Awaitable[int]]:
@@ -161,7 +161,7 @@ async def create_token(face: Face, who: str, label: str) -> Subject:
 
     async def count() -> int:
         said = {"tenant": TENANTS[who], "principal": label}
-        return await face.plane.store.count_rows("token", said)
+        return await face.plane.store.count_rows(TokenRecord, said)
 
     return Subject("/v1/tokens", body, count, other_body={**body, "role": "operator"})
 
@@ -227,7 +227,7 @@ async def finding(face: Face, who: str, label: str, key: ResourceKey | None = No
     seen = Sighting("orphans", kind, f"{who} {label}", TENANTS[who], about, resource, said)
     row = await report(face.plane, seen)
     assert row is not None
-    return str(row["id"])
+    return row.id
 
 
 async def resolve_finding(face: Face, who: str, label: str) -> Subject:

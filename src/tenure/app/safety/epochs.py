@@ -32,7 +32,7 @@ from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, ConflictCode, ProviderError
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import IntentState
-from tenure.core.records import OperationRecord
+from tenure.core.records import AuditRecord, OperationRecord, PlaneRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Is, Row, Set
 
@@ -59,9 +59,10 @@ async def compare(plane: Plane) -> None:
     plane is held.  A greater epoch in the store was begun by another process, and is taken over.
     """
     hold = plane.pause
-    row = await plane.store.find("plane", PLANE_ROW) or {}
-    theirs = cast(int, row.get("epoch") or 1)
-    held = str(row.get("held") or "")
+    row = await plane.store.find(PlaneRecord, PLANE_ROW)
+    stored = None if row is None else row.epoch
+    theirs = stored or 1
+    held = (row and row.held) or ""
     if theirs > hold.epoch:
         await hold.remember(epoch=theirs, held=hold.why or held, position=0, head="")
     elif not hold.why:
@@ -70,7 +71,7 @@ async def compare(plane: Plane) -> None:
             await hold.remember(epoch=hold.epoch + 1, held=older, position=0, head="")
         elif held and theirs == hold.epoch:
             await hold.remember(held=held)
-    if hold.epoch > theirs or row.get("epoch") is None:
+    if hold.epoch > theirs or stored is None:
         await _begin(plane, theirs)
     await note(plane)
 
@@ -91,8 +92,8 @@ async def _has_last(plane: Plane) -> bool:
     memo = plane.pause.memo
     if not memo.position:
         return True
-    line = await plane.store.find("audit", (memo.position,))
-    return line is not None and line["hash"] == memo.head
+    line = await plane.store.find(AuditRecord, (memo.position,))
+    return line is not None and line.hash == memo.head
 
 
 async def _begin(plane: Plane, theirs: int) -> None:
@@ -128,8 +129,8 @@ async def note(plane: Plane) -> None:
     if not await _has_last(plane):
         return
     position, head = hold.memo.position, hold.memo.head
-    while rows := await plane.store.list_rows("audit", {}, after=(position,), limit=PAGE_MAX):
-        position, head = cast(int, rows[-1]["position"]), str(rows[-1]["hash"])
+    while rows := await plane.store.list_rows(AuditRecord, {}, after=(position,), limit=PAGE_MAX):
+        position, head = rows[-1].position, rows[-1].hash
     await hold.remember(position=position, head=head)
     if plane.shared and hold.has_watermarks and not hold.why:
         await watermark.raise_watermark(plane)
@@ -164,8 +165,8 @@ async def follow(plane: Plane) -> bool:
     go once another process was told so.
     """
     hold = plane.pause
-    row = await plane.store.find("plane", PLANE_ROW) or {}
-    epoch, held = cast(int, row.get("epoch") or 1), str(row.get("held") or "")
+    row = await plane.store.find(PlaneRecord, PLANE_ROW)
+    epoch, held = (row and row.epoch) or 1, (row and row.held) or ""
     if hold.why and not hold.is_over and epoch == hold.epoch and not held:
         await hold.remember(held="")
         hold.let_go.set()

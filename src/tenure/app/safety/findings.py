@@ -15,6 +15,7 @@ from tenure.app.tenancy.audit import entry
 from tenure.core.errors import Conflict, ConflictCode, NotFound
 from tenure.core.finding import FindingKind, finding_id
 from tenure.core.limits import PAGE_MAX
+from tenure.core.records import FindingRecord, columns_of
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Is, Put, Row, Set, Writes
 
@@ -53,47 +54,46 @@ class FindingView(NamedTuple):
 
 async def report(
     plane: Plane, seen: Sighting, *, guards: tuple[Is, ...] = (), writes: Writes = ()
-) -> Row | None:
+) -> FindingRecord | None:
     """Keep that this was seen now, with what belongs to it; the row as it stands then.
 
     None if one of the guards does not hold: then nothing was written.
     """
     key = (finding_id(seen.reconciler, seen.subject),)
     while True:
-        row = await plane.store.find("finding", key)
+        row = await plane.store.find(FindingRecord, key)
         now = plane.store.now()
         then = _seen_again(seen, row, now)
-        first = Put("finding", key, then)
         guard: tuple[Is, ...] = ()
-        write: Put | Set = first
+        write: Put | Set = Put.of(then)
         if row is not None:
-            guard = (
-                Is("finding", key, {name: row[name] for name in ("sightings", "resolved_at")}),
-            )
-            write = Set("finding", key, then)
+            same: Row = {"sightings": row.sightings, "resolved_at": row.resolved_at}
+            guard = (Is("finding", key, same),)
+            write = Set("finding", key, columns_of(then))
         refused = await plane.store.commit(Change("", (*guards, *guard), (write, *writes)))
         if refused is None:
-            return {"id": key[0], **then}
+            return then
         if refused.what.table != "finding":
             return None
 
 
-def _seen_again(seen: Sighting, row: Row | None, now: float) -> Row:
-    """The row after one more sighting; one that was resolved begins anew."""
-    again = row is not None and row["resolved_at"] is None
-    return {
-        "tenant": seen.tenant,
-        "reconciler": seen.reconciler,
-        "kind": seen.kind,
-        "agent": seen.agent,
-        "resource": seen.resource,
-        "first_seen": row["first_seen"] if row is not None and again else now,
-        "last_seen": now,
-        "sightings": cast(int, row["sightings"]) + 1 if row is not None and again else 1,
-        "resolved_at": None,
-        "resolved_by": None,
-        "body": encode(dict(seen.said)),
-    }
+def _seen_again(seen: Sighting, row: FindingRecord | None, now: float) -> FindingRecord:
+    """The finding after one more sighting; one that was resolved begins anew."""
+    before = None if row is None or row.resolved_at is not None else row
+    return FindingRecord(
+        id=finding_id(seen.reconciler, seen.subject),
+        tenant=seen.tenant,
+        reconciler=seen.reconciler,
+        kind=seen.kind,
+        agent=seen.agent,
+        resource=seen.resource,
+        first_seen=now if before is None else before.first_seen,
+        last_seen=now,
+        sightings=1 if before is None else before.sightings + 1,
+        resolved_at=None,
+        resolved_by=None,
+        body=encode(dict(seen.said)),
+    )
 
 
 def abandoned_subject(operation: str) -> str:
@@ -113,31 +113,30 @@ def abandoned(tenant: str, agent: str, operation: str, *, kind: str, by: str, no
         "",
         {"what": what, "abandoned": True, "operation": operation},
     )
-    key = (finding_id(seen.reconciler, seen.subject),)
-    return Put("finding", key, _seen_again(seen, None, now))
+    return Put.of(_seen_again(seen, None, now))
 
 
-async def find(plane: Plane, reconciler: str, subject: str) -> Row | None:
+async def find(plane: Plane, reconciler: str, subject: str) -> FindingRecord | None:
     """The finding of this subject that is open, if there is one."""
-    row = await plane.store.find("finding", (finding_id(reconciler, subject),))
-    return None if row is None or row["resolved_at"] is not None else row
+    row = await plane.store.find(FindingRecord, (finding_id(reconciler, subject),))
+    return None if row is None or row.resolved_at is not None else row
 
 
-def body_of(row: Row) -> dict[str, Any]:
+def body_of(row: FindingRecord) -> dict[str, Any]:
     """What a finding says."""
-    return cast("dict[str, Any]", decode(cast(str, row["body"])))
+    return cast("dict[str, Any]", decode(row.body))
 
 
-async def list_open(plane: Plane, reconciler: str) -> list[Row]:
+async def list_open(plane: Plane, reconciler: str) -> list[FindingRecord]:
     """All open findings of one reconciler, of whatever tenant."""
     said: Row = {"reconciler": reconciler, "resolved_at": None}
-    return [row async for row in every(plane.store, "finding", said)]
+    return [row async for row in every(plane.store, FindingRecord, said)]
 
 
-async def settle(plane: Plane, row: Row, *, by: str, guards: tuple[Is, ...] = ()) -> bool:
+async def settle(plane: Plane, row: FindingRecord, *, by: str, guards: tuple[Is, ...] = ()) -> bool:
     """It is so no longer; False if it was seen again meanwhile, or a guard does not hold."""
-    key = (str(row["id"]),)
-    guard = Is("finding", key, {"sightings": row["sightings"], "resolved_at": None})
+    key = (row.id,)
+    guard = Is("finding", key, {"sightings": row.sightings, "resolved_at": None})
     gone: Row = {"resolved_at": plane.store.now(), "resolved_by": by}
     change = Change("", (*guards, guard), (Set("finding", key, gone),))
     return await plane.store.commit(change) is None
@@ -161,11 +160,11 @@ async def list_findings(
     last = after
     while len(found) < limit:
         page = await plane.store.list_rows(
-            "finding", {"tenant": caller.tenant}, after=(last,), limit=PAGE_MAX
+            FindingRecord, {"tenant": caller.tenant}, after=(last,), limit=PAGE_MAX
         )
         for row in page:
-            last = str(row["id"])
-            if (resolved or row["resolved_at"] is None) and reconciler in {"", row["reconciler"]}:
+            last = row.id
+            if (resolved or row.resolved_at is None) and reconciler in {"", row.reconciler}:
                 found.append(view(row))
                 if len(found) == limit:
                     break
@@ -186,16 +185,16 @@ async def resolve_finding(
     require(caller, Role.OPERATOR)
     while True:
         row = await get_finding_row(plane, caller, name)
-        if row["resolved_at"] is not None:
-            by = row["resolved_by"]
+        if row.resolved_at is not None:
+            by = row.resolved_by
             message = f"finding {name} was resolved by {by!s} already"
             raise Conflict(message, code=ConflictCode.RESOLVED, holder=name)
         now = plane.store.now()
-        told = entry(caller, "finding.resolve", target=name, now=now, kind=row["kind"])
-        guard = Is("finding", (name,), {"sightings": row["sightings"], "resolved_at": None})
+        told = entry(caller, "finding.resolve", target=name, now=now, kind=row.kind)
+        guard = Is("finding", (name,), {"sightings": row.sightings, "resolved_at": None})
         gone: Row = {"resolved_at": now, "resolved_by": caller.principal}
         change = Change("", (guard,), (Set("finding", (name,), gone), told))
-        resolved = view({**row, **gone})
+        resolved = view(row._replace(resolved_at=now, resolved_by=caller.principal))
         if await idempotency.commit(plane, change, resolved) is None:
             return resolved
 
@@ -204,32 +203,32 @@ async def count_open(plane: Plane, tenant: str) -> Mapping[str, int]:
     """How many open findings of a tenant there are of each kind."""
     return {
         kind: await plane.store.count_rows(
-            "finding", {"tenant": tenant, "kind": kind, "resolved_at": None}
+            FindingRecord, {"tenant": tenant, "kind": kind, "resolved_at": None}
         )
         for kind in FindingKind
     }
 
 
-async def get_finding_row(plane: Plane, caller: Caller, name: str) -> Row:
+async def get_finding_row(plane: Plane, caller: Caller, name: str) -> FindingRecord:
     """The row of one finding; NotFound if this tenant has none of that id."""
-    row = await plane.store.find("finding", (name,))
-    if row is None or row["tenant"] != caller.tenant:
+    row = await plane.store.find(FindingRecord, (name,))
+    if row is None or row.tenant != caller.tenant:
         raise NotFound(f"there is no finding {name}")
     return row
 
 
-def view(row: Row) -> FindingView:
+def view(row: FindingRecord) -> FindingView:
     """As it is shown."""
     return FindingView(
-        str(row["id"]),
-        str(row["reconciler"]),
-        FindingKind(str(row["kind"])),
-        str(row["agent"]),
-        str(row["resource"]),
-        cast(float, row["first_seen"]),
-        cast(float, row["last_seen"]),
-        cast(int, row["sightings"]),
-        cast("float | None", row["resolved_at"]),
-        str(row["resolved_by"] or ""),
+        row.id,
+        row.reconciler,
+        FindingKind(row.kind),
+        row.agent,
+        row.resource,
+        row.first_seen,
+        row.last_seen,
+        row.sightings,
+        row.resolved_at,
+        str(row.resolved_by or ""),
         body_of(row),
     )

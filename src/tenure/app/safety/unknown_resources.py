@@ -11,9 +11,10 @@ from tenure.app.tenancy.tokens import require_owner
 from tenure.core.errors import Conflict, ConflictCode, Invalid
 from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
+from tenure.core.records import FindingRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.provider import Presence
-from tenure.ports.store import Change, Row
+from tenure.ports.store import Change
 
 
 async def remove_resource(
@@ -34,7 +35,7 @@ async def remove_resource(
         require_owner(caller)
     row = await findings.get_finding_row(plane, caller, finding)
     slot, key = _subject(plane, row, tenant or caller.tenant)
-    if row["resolved_at"] is not None:
+    if row.resolved_at is not None:
         return findings.view(row)
     if key.text in await plane.store.list_living(slot, [(key.agent, key.generation)]):
         message = f"our records know {slot} {key.text} by now: it is an agent's, and was left"
@@ -58,20 +59,20 @@ async def remove_resource(
     return await findings.get_finding(plane, caller, finding)
 
 
-def _subject(plane: Plane, row: Row, tenant: str) -> tuple[str, ResourceKey]:
+def _subject(plane: Plane, row: FindingRecord, tenant: str) -> tuple[str, ResourceKey]:
     """The provider and the key of what a finding is about; Invalid if it is no such finding."""
     said = findings.body_of(row)
     slot, generation = str(said.get("provider", "")), said.get("generation")
-    if row["kind"] != FindingKind.UNVERIFIABLE or slot not in plane.providers or generation is None:
+    if row.kind != FindingKind.UNVERIFIABLE or slot not in plane.providers or generation is None:
         raise Invalid(
-            f"finding {row['id']!s} is not about a resource that our records know nothing of"
+            f"finding {row.id!s} is not about a resource that our records know nothing of"
         )
     return slot, resource_key(
         plane.id,
         tenant=tenant,
-        agent=str(row["agent"]),
+        agent=row.agent,
         generation=cast(int, generation),
         slot=slot,
         name="",
-        text=str(row["resource"]),
+        text=row.resource,
     )

@@ -10,6 +10,7 @@ out, so it is noticed also by a process that was not running then, and by one th
 from datetime import UTC, datetime
 
 from tenure.app.plane import Plane
+from tenure.core.records import PlaneRecord
 from tenure.ports.epoch import Watermark
 from tenure.ports.store import Change, Is, Put, Set
 
@@ -27,8 +28,8 @@ async def find_missing(plane: Plane) -> str:
     expected = plane.pause.read_watermark()
     if expected is None:
         return ""
-    row = await plane.store.find("plane", ROW)
-    listed = _parse(str(row["name"])) if row is not None else []
+    row = await plane.store.find(PlaneRecord, ROW)
+    listed = _parse(str(row.name)) if row is not None else []
     if expected in listed or (listed and expected.number < listed[-1].number):
         return ""
     newest = f"the newest that it has is of {_time(listed[0].at)}" if listed else "it has none"
@@ -43,8 +44,8 @@ async def raise_watermark(plane: Plane) -> None:
 
     If another process commits one at the same time, that one serves as well.
     """
-    row = await plane.store.find("plane", ROW)
-    before = str(row["name"]) if row is not None else ""
+    row = await plane.store.find(PlaneRecord, ROW)
+    before = str(row.name) if row is not None else ""
     listed = _parse(before)
     number = listed[0].number + 1 if listed else 1
     raised = Watermark(number, round(plane.store.now(), 3), f"{plane.entropy.bits():x}")

@@ -4,12 +4,13 @@ A line is written in the very commit that it tells of; `verify` walks the chain.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from tenure.app.operations.handle import decode, encode
 from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.core.audit import BrokenChain, first_broken
+from tenure.core.records import AuditRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import ChainHash, Next, Put
 
@@ -60,17 +61,17 @@ async def list_audit(
     """Lines of the caller's tenant in order."""
     require(caller, Role.ADMIN)
     rows = await plane.store.list_rows(
-        "audit", {"tenant": caller.tenant}, after=(after,), limit=page_of(limit)
+        AuditRecord, {"tenant": caller.tenant}, after=(after,), limit=page_of(limit)
     )
     return [
         Entry(
-            cast(int, row["position"]),
-            str(row["principal"]),
-            str(row["action"]),
-            str(row["target"]),
-            cast(float, row["at"]),
-            decode(cast(str, row["body"])),
-            str(row["hash"]),
+            row.position,
+            str(row.principal),
+            row.action,
+            row.target,
+            row.at,
+            decode(row.body),
+            row.hash,
         )
         for row in rows
     ]
@@ -84,15 +85,17 @@ async def verify(plane: Plane, *, head: str = "") -> ChainVerdict:
     """
     position, previous = 0, ""
     missing = {head, plane.pause.memo.head} - {""}
-    while rows := await plane.store.list_rows("audit", {}, after=(position,), limit=VERIFY_ROWS):
-        values = [list(row.values()) for row in rows]
+    while rows := await plane.store.list_rows(
+        AuditRecord, {}, after=(position,), limit=VERIFY_ROWS
+    ):
+        values = [list(row) for row in rows]
         broken = first_broken(values, previous=previous, position=position)
         if broken is not None:
             good = rows[: broken.position - 1 - position]
-            last = str(good[-1]["hash"]) if good else previous
+            last = good[-1].hash if good else previous
             return ChainVerdict(position + len(good), last, broken)
-        missing -= {str(row["hash"]) for row in rows}
-        position, previous = position + len(rows), str(rows[-1]["hash"])
+        missing -= {row.hash for row in rows}
+        position, previous = position + len(rows), rows[-1].hash
     if not missing:
         return ChainVerdict(position, previous, None)
     whose = "that was written down" if head in missing else "that this plane has seen last"

@@ -8,7 +8,7 @@ admin of the plane's own tenant those of any; to others they are as absent as wh
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import every
@@ -18,6 +18,7 @@ from tenure.core.agent import NAME
 from tenure.core.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX
+from tenure.core.records import TokenRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Is, Put, Row, Set
 
@@ -52,16 +53,16 @@ async def authenticate(plane: Plane, token: str) -> Caller:
     """
     row = None
     if 0 < len(token) <= LENGTH_MAX and token.isascii():
-        row = await plane.store.find("token", (_hash(token),))
+        row = await plane.store.find(TokenRecord, (_hash(token),))
     now = plane.store.now()
-    if row is None or row["revoked_at"] is not None:
+    if row is None or row.revoked_at is not None:
         raise Unauthenticated("this token is not known here, or was revoked; see tenure token")
     if not _is_current(plane, row):
         raise Unauthenticated("this token was issued before the plane was restored; get a new one")
-    expires_at = cast("float | None", row["expires_at"])
+    expires_at = row.expires_at
     if expires_at is not None and expires_at <= now:
         raise Unauthenticated("this token has expired; ask an admin for a new one")
-    return Caller(str(row["tenant"]), str(row["principal"]), Role(str(row["role"])))
+    return Caller(row.tenant, str(row.principal), Role(row.role))
 
 
 async def create_token(
@@ -104,7 +105,7 @@ async def begin(plane: Plane, token: str) -> None:
 async def list_tokens(plane: Plane, caller: Caller, *, tenant: str = "") -> Sequence[TokenView]:
     """The tokens of a tenant, by default the caller's, also those that are no good any more."""
     tenant = _tenant(caller, tenant)
-    found = [_view(row) async for row in every(plane.store, "token", {"tenant": tenant})]
+    found = [_view(row) async for row in every(plane.store, TokenRecord, {"tenant": tenant})]
     return sorted(found, key=lambda view: view.id)
 
 
@@ -120,17 +121,16 @@ async def revoke_token(
     named: Row = {"id": token_id}
     if caller.tenant != TENANT:
         named["tenant"] = caller.tenant
-    rows = await plane.store.list_rows("token", named, limit=1)
+    rows = await plane.store.list_rows(TokenRecord, named, limit=1)
     if not rows:
         raise NotFound(f"there is no token {token_id}")
-    if rows[0]["revoked_at"] is not None:
+    if rows[0].revoked_at is not None:
         return _view(rows[0])
-    first = Is("token", (str(rows[0]["hash"]),), {"revoked_at": None})
+    first = Is("token", (rows[0].hash,), {"revoked_at": None})
     now = plane.store.now()
-    revoked: Row = {"revoked_at": now}
     told = entry(caller, "token.revoke", target=token_id, now=now)
-    write = Set("token", (str(rows[0]["hash"]),), revoked)
-    view = _view({**rows[0], **revoked})
+    write = Set("token", (rows[0].hash,), {"revoked_at": now})
+    view = _view(rows[0]._replace(revoked_at=now))
     change = Change("", (first,), (write, told))
     if await idempotency.commit(plane, change, view) is not None:  # someone was faster
         return await revoke_token(plane, caller, token_id, idempotency=idempotency)
@@ -144,9 +144,9 @@ def require_owner(caller: Caller) -> None:
         raise Forbidden(f"this needs an admin of the tenant {TENANT}")
 
 
-def _is_current(plane: Plane, row: Row) -> bool:
+def _is_current(plane: Plane, row: TokenRecord) -> bool:
     """Whether a token was issued in the epoch that the plane is in."""
-    return (row["epoch"] or FIRST) == plane.pause.epoch
+    return (row.epoch or FIRST) == plane.pause.epoch
 
 
 def _tenant(caller: Caller, tenant: str) -> str:
@@ -178,14 +178,14 @@ def _created(caller: Caller, view: TokenView, token: str) -> tuple[Put, Put]:
     return Put("token", (_hash(token),), row), told
 
 
-def _view(row: Row) -> TokenView:
+def _view(row: TokenRecord) -> TokenView:
     return TokenView(
-        str(row["id"]),
-        str(row["tenant"]),
-        str(row["principal"]),
-        Role(str(row["role"])),
-        cast(float, row["created_at"]),
-        cast("float | None", row["expires_at"]),
-        cast("float | None", row["revoked_at"]),
-        cast(int, row["epoch"] or FIRST),
+        row.id,
+        row.tenant,
+        str(row.principal),
+        Role(row.role),
+        row.created_at,
+        row.expires_at,
+        row.revoked_at,
+        row.epoch or FIRST,
     )

@@ -8,8 +8,8 @@ import pytest
 
 from tenure.core.audit import first_broken
 from tenure.core.errors import Defect
-from tenure.core.records import OperationRecord
-from tenure.ports.store import ChainHash, Is, Next, Put, Row, Store
+from tenure.core.records import AuditRecord, OperationRecord
+from tenure.ports.store import ChainHash, Is, Next, Put, Store
 from tenure.testing.contracts.store_rows import Names, operation, scenario
 
 NORTH = {"tenant": "north"}
@@ -25,9 +25,9 @@ def entry(action: str) -> Put:
     )  # fmt: skip
 
 
-def values(rows: Sequence[Row]) -> list[list[Any]]:
+def values(rows: Sequence[AuditRecord]) -> list[list[Any]]:
     """Rows as the chain reads them."""
-    return [list(row.values()) for row in rows]
+    return [list(row) for row in rows]
 
 
 class ChainPromises:
@@ -39,10 +39,10 @@ class ChainPromises:
     ) -> None:
         assert await store.commit(change(entry("one"), entry("two"))) is None
         await asyncio.gather(*(store.commit(change(entry(f"n{n}"))) for n in range(5)))
-        rows = await store.list_rows("audit", NORTH, limit=10)
-        assert [row["position"] for row in rows] == list(range(1, 8))
+        rows = await store.list_rows(AuditRecord, NORTH, limit=10)
+        assert [row.position for row in rows] == list(range(1, 8))
         assert first_broken(values(rows)) is None
-        assert len({row["hash"] for row in rows}) == 7
+        assert len({row.hash for row in rows}) == 7
 
     @scenario
     async def test_a_refused_change_leaves_no_gap_in_the_audit_log(
@@ -56,8 +56,8 @@ class ChainPromises:
             store.commit(same), store.commit(guarded), store.commit(fine)
         )
         assert [answer is None for answer in answers] == [False, False, True]
-        rows = await store.list_rows("audit", NORTH, limit=10)
-        assert [row["action"] for row in rows] == ["one", "two"]
+        rows = await store.list_rows(AuditRecord, NORTH, limit=10)
+        assert [row.action for row in rows] == ["one", "two"]
         assert first_broken(values(rows)) is None
 
     @scenario
@@ -65,11 +65,11 @@ class ChainPromises:
         self, store: Store, change: Names
     ) -> None:
         await store.commit(change(entry("one"), entry("two"), entry("three")))
-        assert list(await store.list_rows("audit", {"tenant": "south"})) == []
-        rows = await store.list_rows("audit", NORTH, after=(1,), limit=1)
-        assert [row["action"] for row in rows] == ["two"]
-        whole = await store.list_rows("audit", {}, after=(2,))
-        assert [row["action"] for row in whole] == ["three"]
+        assert list(await store.list_rows(AuditRecord, {"tenant": "south"})) == []
+        rows = await store.list_rows(AuditRecord, NORTH, after=(1,), limit=1)
+        assert [row.action for row in rows] == ["two"]
+        whole = await store.list_rows(AuditRecord, {}, after=(2,))
+        assert [row.action for row in whole] == ["three"]
 
     @scenario
     async def test_counts_what_is_open_and_what_has_a_name_by_state(

@@ -11,7 +11,7 @@ from tenure.core.errors import Conflict, OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import LATE_SECONDS, StepLimits
 from tenure.core.operation import OperationState
 from tenure.core.plan import StepKind, nobody_knows, nothing, repeat
-from tenure.core.records import OperationRecord
+from tenure.core.records import OperationRecord, TombstoneRecord
 from tenure.ports.store import Change, Put
 from tenure.testing.operators import by
 from tests.unit.support.scripted_planes import TENANT, Script, accept, journal, step, virtual
@@ -99,8 +99,8 @@ async def test_a_step_that_was_burned_before_is_burned_again(solo):
     removed = await accept(plane, "two", operation=name)
     ended = await reads.wait(plane, TENANT, removed, seconds=20.0)
     assert ended.state is OperationState.SUCCEEDED
-    row = await plane.store.find("tombstone", (name, "made"))
-    assert (row["sightings"], row["until"] > plane.store.now()) == (0, True)
+    row = await plane.store.find(TombstoneRecord, (name, "made"))
+    assert (row.sightings, row.until > plane.store.now()) == (0, True)
 
 
 def pivot(do, look):

@@ -27,6 +27,7 @@ from tenure.core.errors import (
 )
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
+from tenure.core.records import PlaneRecord, TombstoneRecord
 from tenure.core.roles import Caller, Role
 from tenure.home.epoch_file import EpochFile
 from tenure.plans.steps import provided
@@ -70,7 +71,7 @@ def test_the_first_epoch_is_one_and_is_written_down(tmp_path):
     async def main():
         async with plane_in(tmp_path) as plane:
             assert (plane.pause.epoch, plane.pause.why) == (1, "")
-            assert (await plane.store.find("plane", ("this",)))["epoch"] == 1
+            assert (await plane.store.find(PlaneRecord, ("this",))).epoch == 1
 
     asyncio.run(main())
     assert memo(tmp_path) == Memo()
@@ -388,7 +389,7 @@ def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):
             assert (await late_arrivals.tick(plane)).fixed == 0
             shelf = plane.providers["identity"]
             assert len(shelf.held()) == 1, "what would be removed is there"
-            assert (await plane.store.find("tombstone", (name, "identity")))["sightings"] == 0
+            assert (await plane.store.find(TombstoneRecord, (name, "identity"))).sightings == 0
             plane.pause.memo = plane.pause.memo._replace(held="")
             assert (await late_arrivals.tick(plane)).fixed == 1
             assert shelf.held() == []

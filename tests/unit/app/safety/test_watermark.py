@@ -9,6 +9,7 @@ from tenure.adapters.store.postgres.replication import Standby, judge
 from tenure.app.safety import epochs, watermark
 from tenure.app.safety.pause import Pause
 from tenure.core.errors import StoreError, StoreRewound
+from tenure.core.records import PlaneRecord
 from tenure.home.epoch_file import EpochFile
 from tenure.home.watermark_file import WatermarkFile
 from tenure.ports.epoch import Memo, Watermark
@@ -32,7 +33,7 @@ def with_plane(home, scenario):
 
 
 async def row_of(plane):
-    return (await plane.store.find("plane", watermark.ROW))["name"]
+    return (await plane.store.find(PlaneRecord, watermark.ROW)).name
 
 
 async def put_back(plane, name):

@@ -40,7 +40,7 @@ from tenure.adapters.engine.temporal.workflow import OperationRun
 from tenure.adapters.engine.waiters import Waiters
 from tenure.core.errors import Defect, EngineError, LeaseLost, StoreError
 from tenure.core.operation import SETTLED, OperationState
-from tenure.core.records import OperationRecord
+from tenure.core.records import LeaseRecord, OperationRecord
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Claims, L, MoveExecutor
 from tenure.ports.entropy import Entropy
@@ -173,8 +173,8 @@ class TemporalEngine(Generic[L]):
         if now < self._looked_at + TAKE_SECONDS:
             return
         self._looked_at, before = now, self._beside
-        leases = await self._store.list_rows("lease", {}, limit=CLAIM_MAX)
-        workers = {name for row in leases if (name := str(row["name"])).startswith("worker/")}
+        leases = await self._store.list_rows(LeaseRecord, {}, limit=CLAIM_MAX)
+        workers = {name for row in leases if (name := str(row.name)).startswith("worker/")}
         self._beside = bool(workers - {f"worker/{WORKER}", f"worker/{RESTING}"})
         if before or self._beside:
             await self._take_over()
