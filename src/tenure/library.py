@@ -29,19 +29,19 @@ class Temporal:
     """Host and port of its frontend."""
     namespace: str = "default"
     queue: str = ""
-    """The task queue of this plane's workers; empty: one that the store names."""
+    """The task queue of this plane's workers; empty: a name derived from the store."""
     tls_ca: str = ""
-    """File with the certificates that sign the server's. Naming any of these files means TLS."""
+    """File with the CA certificates of the server. Any of these three files switches TLS on."""
     tls_certificate: str = ""
     tls_key: str = ""
-    """Files with our own certificate and its key, if the server asks for one."""
+    """Files with our client certificate and its key, if the server requires one."""
     api_key: str = field(default="", repr=False)
-    """Our key, if the server asks for one; it means TLS."""
+    """Our API key, if the server requires one; it switches TLS on."""
 
     def settings(self) -> dict[str, str]:
         """The settings of a plane that uses it."""
-        named = {f"temporal_{one.name}": getattr(self, one.name) for one in fields(self)}
-        return {"engine": "temporal", **named}
+        values = {f"temporal_{one.name}": getattr(self, one.name) for one in fields(self)}
+        return {"engine": "temporal", **values}
 
 
 class OpenPlane:
@@ -64,13 +64,13 @@ class OpenPlane:
 
     @property
     def principal(self) -> str:
-        """The name that the journal and the audit log show for what this object does."""
+        """The name under which the journal and the audit log record the calls of this object."""
         return self._caller.principal
 
     def acting_for(self, *, tenant: str = "", principal: str = "") -> "OpenPlane":
         """The same plane for another tenant, under another principal's name, or both.
 
-        What is left empty stays as it is here. It costs nothing: make one for each request.
+        An empty argument keeps the current value. The call is cheap: make one for each request.
         """
         caller = _operator(tenant or self.tenant, principal or self.principal)
         return OpenPlane(self._plane, caller)
@@ -83,20 +83,22 @@ class OpenPlane:
         agent: str = "",
         idempotency_key: str = "",
     ) -> OperationView:
-        """Start an operation; once this returns it is on disk, and it will end.
+        """Start an operation; when this returns, the operation is on disk and will finish.
 
         Args:
             plan: the name of a plan; its newest version is used.
             input: plain data for the steps (`call.input`), at most 256 KiB as JSON.
-            agent: what the operation works on. One operation at a time works on an agent: while
-                another one is open this raises Conflict `operation_in_progress`. Empty: a new one.
+            agent: the id of the thing that the operation works on. Only one operation at a time
+                works on an agent: while another one is open this raises Conflict
+                `operation_in_progress`. Empty: a new id.
             idempotency_key: for a day, the same key and request return the same operation.
 
         Raises:
             NotFound: there is no such plan.
-            Invalid: the input is no plain data.
-            Conflict: another operation works on this agent, or the key was used for something else.
-            StoreFull: there is no room for new work.
+            Invalid: the input is not plain data.
+            Conflict: another operation works on this agent, or the key was used for another
+                request.
+            StoreFull: the store is full.
         """
         command = Accept(
             plan,
@@ -109,13 +111,13 @@ class OpenPlane:
         return await admission.accept(self._plane, command)
 
     async def get(self, operation: str) -> OperationView:
-        """The operation of this id, as it stands; NotFound if there is none."""
+        """The current state of the operation with this id; NotFound if there is none."""
         return await reads.get_operation(self._plane, self.tenant, operation)
 
     async def wait(self, operation: str, *, seconds: float = 60.0) -> OperationView:
-        """The operation once it has ended or is STUCK, or as it stands after so many seconds.
+        """The operation once it has ended or is STUCK, or its state after so many seconds.
 
-        Look at `state` of the answer: a wait that is over raises nothing.
+        A timeout raises nothing: check `state` of the result.
         """
         return await reads.wait(self._plane, self.tenant, operation, seconds=seconds)
 
@@ -132,8 +134,8 @@ class OpenPlane:
         Args:
             states: only operations in one of these states; empty: in any.
             agent: only operations on this agent; empty: on any.
-            after: the id of the last operation of the page before; empty: the first page.
-            limit: how many there are on a page, 1 to 1000.
+            after: the id of the last operation of the previous page; empty: the first page.
+            limit: the maximum of operations on a page, 1 to 1000.
         """
         rows = await reads.list_operations(
             self._plane, self.tenant, states=states, agent=agent, after=after, limit=limit
@@ -144,16 +146,16 @@ class OpenPlane:
     async def signal(
         self, operation: str, *, name: str, payload: object = None, idempotency_key: str = ""
     ) -> OperationView:
-        """Deliver a signal; one that comes early is kept until a step waits for it.
+        """Deliver a signal; an early signal is stored until a step waits for it.
 
         Args:
             operation: the id of an open operation.
             name: the name that a step waits for: `Waiting(name)`.
-            payload: plain data for the steps: `call.signals[name]` has every payload, oldest first.
+            payload: plain data for the steps; `call.signals[name]` has all payloads, oldest first.
             idempotency_key: for a day, the same key and request deliver one signal.
 
         Raises:
-            Conflict: the operation has ended, or the key was used for something else.
+            Conflict: the operation has ended, or the key was used for another request.
         """
         return await commands.signal(
             self._plane,
@@ -165,38 +167,38 @@ class OpenPlane:
         )
 
     async def cancel(self, operation: str) -> OperationView:
-        """Undo the operation; Conflict `past_pivot` if it can only go forward, `ended` at its end.
+        """Undo the operation; Conflict `past_pivot` after the pivot, `ended` after its end.
 
         This returns when the decision is on disk; `wait` returns when everything is undone.
         """
         return await commands.cancel(self._plane, self._caller, operation)
 
     async def retry(self, operation: str) -> OperationView:
-        """Try the stuck steps again now, with their full time; Conflict if none is stuck."""
+        """Retry the stuck steps now, with a new deadline; Conflict if none is stuck."""
         return await commands.retry(self._plane, self._caller, operation)
 
     async def adopt(self, operation: str, *, step: str, result: object = None) -> OperationView:
-        """Count a stuck step as done, with this result: you know that it happened."""
+        """Declare a stuck step as done, with this result, because you know that it happened."""
         return await commands.adopt(self._plane, self._caller, operation, step=step, result=result)
 
     async def mark_absent(self, operation: str, *, step: str) -> OperationView:
-        """Count a stuck step as not done, or as undone: you know that nothing of it is there.
+        """Declare that a stuck step holds nothing, because you know that it left no effect.
 
-        A step that was being done is done again; one that was being undone is undone.
+        A step that was being done is done again; a step that was being undone counts as undone.
         """
         return await commands.mark_absent(self._plane, self._caller, operation, step=step)
 
     async def abandon(self, operation: str) -> OperationView:
-        """End a stuck operation as it is; `left` of the answer has the steps that hold something.
+        """End a stuck operation without undoing it.
 
-        Tenure no longer tries to undo it.
+        `left` of the result has the steps that still hold something.
         """
         return await commands.abandon(self._plane, self._caller, operation)
 
     async def _find(self, operation: str) -> OperationView | None:
         try:
             return await self.get(operation)
-        except NotFound:  # its time was over, and retention has removed it since it was listed
+        except NotFound:  # retention has removed it since it was listed
             return None
 
 
@@ -215,36 +217,36 @@ async def open_plane(
 ) -> AsyncIterator[OpenPlane]:
     """Open a control plane in this process: `async with tenure.open_plane(…) as plane:`.
 
-    When the block begins, every operation that an earlier process left open goes on. When it is
-    left, calls that are under way have ten seconds to end; operations that are open then go on
-    when the plane is opened again.
+    When the block starts, every operation that an earlier process left open continues. When the
+    block ends, calls in progress have ten seconds to finish; open operations continue when the
+    plane is opened again.
 
     Args:
-        store: a file, made if it is not there, which one process at a time has open; or a
-            `postgresql://` URL, which any number of processes share (`pip install
+        store: a file, which is created if it does not exist and which only one process at a time
+            can open; or a `postgresql://` URL, which any number of processes share (`pip install
             tenure[postgres]`).
-        plans: every plan that open operations follow, and those that can be started.
+        plans: the plans that can be started, and the plans of all open operations.
         providers: your providers, by the names that `provided` and `call.providers` use.
-        tenant: for whom the plane's methods act; see `OpenPlane.acting_for`.
-        principal: the name that the journal and the audit log show.
+        tenant: the tenant for which the methods act; see `OpenPlane.acting_for`.
+        principal: the name under which the journal and the audit log record the calls.
         name: the name of this control plane. It is part of every resource's key and must never
             change for a store.
         execute_operations: False: this process only starts and reads operations, and other
             processes on the same PostgreSQL execute them.
-        concurrency_max: operations that are executed at the same time; others wait.
+        concurrency_max: how many operations are executed at the same time; others wait.
         temporal: the Temporal server that executes operations, on a PostgreSQL store (`pip install
             tenure[postgres,temporal]`); None: the plane executes them itself.
 
     Raises:
         Invalid: a plan or provider is missing, or the store has another name.
-        StoreError: the store cannot be used, and the sentence says why: StoreLocked if another
+        StoreError: the store cannot be used, and the text says why; StoreLocked if another
             process has the file open. Nothing was changed.
         EngineError: Temporal cannot be reached or used. Nothing was changed.
-        CommitUnknown: at any time, in the block: the disk failed in a commit. End the process; the
-            next one finds out what was written.
+        CommitUnknown: the disk failed during a commit; this can be raised at any time in the
+            block. End the process; the next one reads from disk whether the commit is there.
     """
     if isinstance(plans, Plan):
-        raise Invalid("plans are several: write plans=[plan] for one")
+        raise Invalid("plans must be a list: write plans=[plan] for a single plan")
     caller = _operator(tenant, principal)
     settings = Settings(
         store=fspath(store), plane=name, works=execute_operations, concurrency_max=concurrency_max
@@ -256,7 +258,7 @@ async def open_plane(
 
 
 def _operator(tenant: str, principal: str) -> Caller:
-    """A caller who may do all that this module offers; Invalid if a name is none."""
+    """A caller with the role that this module needs; Invalid if a name is malformed."""
     admission.refuse_odd_name("tenant", tenant)
     admission.refuse_odd_name("principal", principal)
     return Caller(tenant, principal, Role.OPERATOR)

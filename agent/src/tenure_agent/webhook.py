@@ -13,14 +13,14 @@ TOLERANCE_SECONDS = 300
 PREFIX = "whsec_"
 
 
-class Forged(Exception):
+class InvalidWebhook(Exception):
     """The delivery does not match its headers; answer 401 and do nothing."""
 
 
 def verify(
     headers: Mapping[str, str], body: bytes, secret: str, *, now: float | None = None
 ) -> str:
-    """The event's id, by which you recognise copies; Forged if the delivery is not valid.
+    """The event's id, by which you recognise copies; InvalidWebhook if the delivery is not valid.
 
     Args:
         headers: the request's headers; upper and lower case are the same.
@@ -31,9 +31,9 @@ def verify(
     values = {name.lower(): value for name, value in headers.items()}
     event, stamp = values.get("webhook-id", ""), values.get("webhook-timestamp", "")
     if not event or not stamp.isdecimal() or len(stamp) > 12:  # noqa: PLR2004 (an instant has ten)
-        raise Forged("a header is missing")
+        raise InvalidWebhook("a header is missing")
     if abs((time.time() if now is None else now) - int(stamp)) > TOLERANCE_SECONDS:
-        raise Forged("it is too old, or from the future")
+        raise InvalidWebhook("the timestamp is too old, or in the future")
     signed = f"{event}.{stamp}.".encode() + body
     expected = hmac.digest(b64decode(secret.removeprefix(PREFIX)), signed, sha256)
     for entry in values.get("webhook-signature", "").split(" "):
@@ -45,4 +45,4 @@ def verify(
                 return event
         except ValueError:
             continue
-    raise Forged("no signature fits")
+    raise InvalidWebhook("no signature matches")

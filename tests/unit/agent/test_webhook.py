@@ -4,7 +4,7 @@ import pytest
 
 from tenure.adapters.bus.webhook import signed
 from tenure.app.events.subscriptions import secret_of, secret_text
-from tenure_agent import Forged, verify
+from tenure_agent import InvalidWebhook, verify
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 BODY, AT = b'{"a": 1}', 1_700_000_000.0
@@ -36,7 +36,7 @@ def test_while_a_secret_is_changed_either_fits():
     both = headers(OTHER, KEY)
     for key in (KEY, OTHER):
         assert verify(both, BODY, secret_text(key), now=AT) == "e-1"
-    with pytest.raises(Forged):
+    with pytest.raises(InvalidWebhook):
         verify(both, BODY, secret_text(b"x" * 32), now=AT)
 
 
@@ -58,5 +58,5 @@ def test_while_a_secret_is_changed_either_fits():
     ],
 )
 def test_anything_else_is_forged(change, body, now):
-    with pytest.raises(Forged):
+    with pytest.raises(InvalidWebhook):
         verify({**headers(), **change}, body, secret_text(KEY), now=now)

@@ -26,7 +26,7 @@ async def test_what_is_not_ready_in_time_is_named(face, typing):
         face.http_state.ready = False
         code, _, told = await tenure("wait", "--timeout", "0.1")
     assert code == 5
-    assert "not ready after 0.1 s: the engine does not take work yet" in told
+    assert "not ready after 0.1 s: the engine does not accept operations yet" in told
     code, _, told = await tenure("wait", "--timeout", "0.1")
     assert code == 5
     assert "no server answers" in told

@@ -162,7 +162,7 @@ async def test_a_stream_ends_when_its_token_is_revoked_and_tells_nothing_more(fa
 @faced
 async def test_a_commit_is_told_at_once(face, monkeypatch):
     """By the commit itself, and not by a look from time to time."""
-    monkeypatch.setattr("tenure.faces.api.event_stream.LOOK_SECONDS", 600.0)
+    monkeypatch.setattr("tenure.faces.api.event_stream.POLL_SECONDS", 600.0)
     async with (
         serving(face.http_state, Listen(port=0)) as address,
         followed(face, address, query="?type=operation.accepted") as come,

@@ -361,7 +361,7 @@ async def test_it_is_unready_with_the_cause_when_a_commit_was_lost(face, monkeyp
     answer = await face.ask("GET", "/readyz", token="")
     assert (answer.status, answer.json["code"]) == (503, "stopping")
     assert answer.json["detail"] == (
-        "the process is about to end, because the store failed during a commit:"
+        "the process is stopping, because the store failed during a commit:"
         " the file system of its file is read-only"
     )
 

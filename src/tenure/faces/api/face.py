@@ -1,4 +1,4 @@
-"""Our own interface as one of the faces: every route of `/v1`, probes and documents."""
+"""The face of our own HTTP API: every route of `/v1`, the probes and the OpenAPI document."""
 
 from tenure.faces.api.routes import (
     agents,

@@ -1,8 +1,9 @@
-"""An operation as server-sent events: its records as they are made, until it is settled.
+"""The records of an operation as server-sent events, until it is settled.
 
-The id of an event is its record's number in the journal, so that whoever lost the connection goes
-on after the last one seen.  Nobody tells which operation a commit was about: a stream looks, soon
-after a record and then less often, and at once when the engine says that the operation settled.
+The id of an event is the number of its record in the journal, so that a client that lost its
+connection can resume after the last record it received.  A commit does not tell which operation it
+belongs to, so the stream polls: soon after a record, then less often, and at once when the engine
+reports that the operation is settled.
 """
 
 import asyncio
@@ -20,25 +21,25 @@ from tenure.faces.http.problems import ProblemError
 from tenure.faces.http.sse import HEADERS, HEARTBEAT_SECONDS, last_seen, wait_for_disconnect
 from tenure.faces.http.table import HttpRequest, Send, Stream
 
-KNOWN_SECONDS = 0.5
-"""How long a token that was good is taken to be."""
+TOKEN_CHECK_SECONDS = 0.5
+"""How often the token is checked."""
 encode = msgspec.json.encode
 
 
 async def progress(request: HttpRequest, operation: str) -> Stream:
-    """Everything that was and is recorded for this operation; NotFound before anything is sent."""
+    """A stream of all records of this operation; NotFound is raised before anything is sent."""
     await reads.get_operation(request.plane, request.tenant, operation)
     last = last_seen(request.headers)
 
     async def write(send: Send) -> int:
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        gone = asyncio.ensure_future(wait_for_disconnect(request.receive))
+        disconnect = asyncio.ensure_future(wait_for_disconnect(request.receive))
         try:
-            await _follow(request, operation, last=last, gone=gone, send=send)
+            await _follow(request, operation, last=last, disconnect=disconnect, send=send)
         except (StoreError, CommitUnknown):
-            pass  # the process is ending: whoever follows comes back with the last id
+            pass  # the process is ending: the client reconnects with the last id
         finally:
-            gone.cancel()
+            disconnect.cancel()
         await send({"type": "http.response.body", "body": b""})
         return 200
 
@@ -46,15 +47,20 @@ async def progress(request: HttpRequest, operation: str) -> Stream:
 
 
 async def _follow(
-    request: HttpRequest, operation: str, *, last: int, gone: "asyncio.Future[None]", send: Send
+    request: HttpRequest,
+    operation: str,
+    *,
+    last: int,
+    disconnect: "asyncio.Future[None]",
+    send: Send,
 ) -> None:
     plane, loop = request.plane, asyncio.get_running_loop()
     revision: object = None
     pauses, beat_at = OPERATION_STREAM.delays(), loop.time() + HEARTBEAT_SECONDS
-    known_at = loop.time()
-    while not gone.done():
-        if loop.time() >= known_at + KNOWN_SECONDS:
-            known_at = loop.time()
+    checked_at = loop.time()
+    while not disconnect.done():
+        if loop.time() >= checked_at + TOKEN_CHECK_SECONDS:
+            checked_at = loop.time()
             try:
                 await caller_of(request.headers, authenticate=request.http_state.authenticate)
             except ProblemError:
@@ -85,8 +91,8 @@ async def _follow(
 
 
 def _event(record: Record, state: OperationState, *, ends: bool) -> bytes:
-    """One record; the one that ends its operation is called what is published of it."""
-    told = schemas.StreamedRecord(
+    """One record as an event; the record that ends the operation has the type of its end event."""
+    data = schemas.StreamedRecord(
         seq=record.seq,
         kind=record.kind,
         step=record.step,
@@ -95,4 +101,4 @@ def _event(record: Record, state: OperationState, *, ends: bool) -> bytes:
         body=record.body,
     )
     name = (OF_END[state] if ends else OF_RECORD[record.kind]).encode()
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, name, encode(told))
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, name, encode(data))

@@ -1,4 +1,4 @@
-"""OAuth's own wire: tokens, registration, introspection, revocation, keys and metadata.
+"""The OAuth face: tokens, registration, introspection, revocation, keys and metadata.
 
-Nothing is decided here; requests are read strictly and handed to the authorization server.
+It parses requests strictly and passes them to the authorization server, which decides.
 """

@@ -1,7 +1,7 @@
 """Reads the form, the JSON or the bearer token of a client with the readers of `faces/http`.
 
-A request that cannot be read is refused in one sentence.  It never repeats what was sent, which may
-hold a token.
+A request that cannot be read is refused with one sentence.  The sentence never repeats a part of
+the request, which may contain a token.
 """
 
 from urllib.parse import parse_qsl
@@ -22,11 +22,11 @@ SENTENCES = {
     "request_timeout": "The body did not arrive in time.",
     "unsupported_media_type": "The content type must be {media}.",
 }
-"""How the problems of a body are said in OAuth's form."""
+"""The error descriptions of OAuth for problems of a body."""
 
 
 class UnreadableRequest(Exception):
-    """The request cannot be read; `status` is what HTTP calls that."""
+    """The request cannot be read; `status` is the HTTP status of the response."""
 
     def __init__(self, sentence: str, *, status: int = 400) -> None:
         super().__init__(sentence)
@@ -34,7 +34,7 @@ class UnreadableRequest(Exception):
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The form's fields, each there once; one without a value counts as not sent (RFC 6749)."""
+    """The form's fields, each at most once; a field without a value is ignored (RFC 6749)."""
     _refuse_query(request)
     data = await _read(request, "application/x-www-form-urlencoded")
     try:
@@ -45,22 +45,22 @@ async def read_form(request: Request) -> dict[str, str]:
             errors="strict",
             max_num_fields=FIELDS_MAX,
         )
-    except ValueError:  # UnicodeDecodeError too
+    except ValueError:  # includes UnicodeDecodeError
         raise UnreadableRequest("The form cannot be read.") from None
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise UnreadableRequest("A field of the form is there twice.")
+        raise UnreadableRequest("A field of the form occurs twice.")
     return {name: value for name, value in fields.items() if value}
 
 
 async def read_json(request: Request) -> dict[str, object]:
-    """A JSON object in which no name stands twice."""
+    """A JSON object without duplicate keys."""
     _refuse_query(request)
     data = await _read(request, "application/json")
     try:
         value = body.parse(data, depth_max=DEPTH_MAX)
-    except ProblemError:  # its sentence may repeat what was sent
-        raise UnreadableRequest("The body is not JSON that can be kept.") from None
+    except ProblemError:  # its text may repeat a part of the request
+        raise UnreadableRequest("The body is not valid JSON.") from None
     if not isinstance(value, dict):
         raise UnreadableRequest("The body must be a JSON object.")
     return value
@@ -68,12 +68,12 @@ async def read_json(request: Request) -> dict[str, object]:
 
 def read_bearer(request: Request) -> str | None:
     """The bearer token of the request; None if there is none."""
-    given = request.headers.getlist("authorization")
-    if not given:
+    headers = request.headers.getlist("authorization")
+    if not headers:
         return None
-    scheme, _, token = given[0].partition(" ")
+    scheme, _, token = headers[0].partition(" ")
     token = token.strip()
-    if len(given) > 1 or scheme.lower() != "bearer" or not token or not token.isascii():
+    if len(headers) > 1 or scheme.lower() != "bearer" or not token or not token.isascii():
         raise UnreadableRequest("The Authorization header must be one bearer token.", status=401)
     if len(token) > BEARER_CHARACTERS_MAX:
         raise UnreadableRequest("The bearer token is too long.", status=401)
@@ -81,9 +81,9 @@ def read_bearer(request: Request) -> str | None:
 
 
 def _refuse_query(request: Request) -> None:
-    """A query ends up in logs, so nothing is taken from it."""
+    """Refuse a query string, because query strings end up in logs."""
     if request.url.query:
-        raise UnreadableRequest("Parameters belong in the body, not in the address.")
+        raise UnreadableRequest("Parameters belong in the body, not in the URL.")
 
 
 async def _read(request: Request, media: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The authorization server as one of the faces, over the plane's identity provider."""
+"""The face of the authorization server, which is the plane's identity provider."""
 
 from collections.abc import Sequence
 from typing import cast

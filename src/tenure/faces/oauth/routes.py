@@ -1,7 +1,7 @@
 """The routes of the authorization server, for the HTTP server to mount.
 
-Every answer but the public documents says `no-store`; errors are in OAuth's own form, and an error
-never repeats what was sent.
+Every response except the public documents has `no-store`.  Errors have OAuth's format and never
+repeat a part of the request.
 """
 
 import json
@@ -29,12 +29,12 @@ from tenure.ports.identity import (
 )
 
 Admin = Callable[[str], Awaitable[str | None]]
-"""Bearer token → the tenant whose administrator sent it; None: nobody's."""
+"""Bearer token → the tenant whose administrator has it; None: it is not an administrator's."""
 Handler = Callable[[Request], Awaitable[Response]]
 
 RETRY_SECONDS = 1
-KEEP_SECONDS = 60
-"""How long others may keep the documents: a key is published long before it signs."""
+CACHE_SECONDS = 60
+"""How long clients may cache the documents; a key is published long before it signs."""
 
 _STATUS = {
     OAuthError.INVALID_REQUEST: 400,
@@ -47,11 +47,12 @@ _STATUS = {
     OAuthError.UNSUPPORTED_GRANT_TYPE: 400,
     OAuthError.TEMPORARILY_UNAVAILABLE: 503,
 }
-_PAUSED = OAuthRefusal(
-    OAuthError.TEMPORARILY_UNAVAILABLE, "The control plane is held until it is confirmed."
+_PAUSE_REFUSAL = OAuthRefusal(
+    OAuthError.TEMPORARILY_UNAVAILABLE,
+    "The control plane is paused until its restore is confirmed.",
 )
 _PRIVATE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
-_PUBLIC = {"Cache-Control": f"public, max-age={KEEP_SECONDS}"}
+_PUBLIC = {"Cache-Control": f"public, max-age={CACHE_SECONDS}"}
 
 
 async def _nobody(_bearer: str) -> str | None:
@@ -61,9 +62,9 @@ async def _nobody(_bearer: str) -> str | None:
 def routes(
     authorization: Authorization, *, admin: Admin = _nobody, is_paused: Callable[[], object] = bool
 ) -> list[Route]:
-    """The routes over this server; `admin` says whose administrator a bearer token is.
+    """The routes of this authorization server; `admin` finds the administrator of a bearer token.
 
-    While the plane `is_paused` no token is minted and no key registered.
+    While the plane `is_paused` no token is issued and no key is registered.
     """
     face = _Face(authorization, admin, is_paused)
     post, managed = ["POST"], ["GET", "PUT", "DELETE"]
@@ -90,9 +91,9 @@ class _Face:
 
     async def token(self, request: Request) -> Response:
         if self._is_paused():
-            return _refused(_PAUSED)
+            return _refusal_response(_PAUSE_REFUSAL)
         if "authorization" in request.headers:
-            return _refused(
+            return _refusal_response(
                 OAuthRefusal(OAuthError.INVALID_CLIENT, "Send a client assertion in the form.")
             )
         return _answer(await self._server.token(await read_form(request)))
@@ -100,14 +101,14 @@ class _Face:
     async def introspect(self, request: Request) -> Response:
         parsed = await self._read_token_request(request, INTROSPECT_PATH)
         if isinstance(parsed, OAuthRefusal):
-            return _refused(parsed)
+            return _refusal_response(parsed)
         token, asker = parsed
         return _answer(await self._server.introspect(token, asker=asker))
 
     async def revoke(self, request: Request) -> Response:
         parsed = await self._read_token_request(request, REVOKE_PATH)
         if isinstance(parsed, OAuthRefusal):
-            return _refused(parsed)
+            return _refusal_response(parsed)
         token, asker = parsed
         await self._server.revoke(token, asker=asker)
         return Response(status_code=200, headers=_PRIVATE)
@@ -115,7 +116,7 @@ class _Face:
     async def _read_token_request(
         self, request: Request, endpoint: str
     ) -> tuple[str, Asker] | OAuthRefusal:
-        """The token that is meant, and who sent it: an administrator by bearer, or a client."""
+        """The token in the form, and its sender: an administrator by bearer token, or a client."""
         bearer, fields = read_bearer(request), await read_form(request)
         if "token" not in fields:
             return OAuthRefusal(OAuthError.INVALID_REQUEST, "token is missing.")
@@ -131,19 +132,21 @@ class _Face:
 
     async def register(self, request: Request) -> Response:
         if self._is_paused():
-            return _refused(_PAUSED)
+            return _refusal_response(_PAUSE_REFUSAL)
         bearer = read_bearer(request)
         if bearer is None:
-            return _refused(OAuthRefusal(OAuthError.INVALID_TOKEN, "An invitation is needed."))
+            return _refusal_response(
+                OAuthRefusal(OAuthError.INVALID_TOKEN, "An invitation is needed.")
+            )
         answer = await self._server.register(bearer, await read_json(request))
         return _answer(answer, status=201)
 
     async def manage(self, request: Request) -> Response:
         if self._is_paused() and request.method != "GET":
-            return _refused(_PAUSED)
+            return _refusal_response(_PAUSE_REFUSAL)
         bearer, client_id = read_bearer(request), str(request.path_params["client_id"])
         if bearer is None:
-            return _refused(
+            return _refusal_response(
                 OAuthRefusal(OAuthError.INVALID_TOKEN, "A registration token is needed.")
             )
         match request.method:
@@ -154,7 +157,11 @@ class _Face:
                 )
             case "DELETE":
                 refusal = await self._server.withdraw_client(client_id, bearer=bearer)
-                return _refused(refusal) if refusal else Response(status_code=204, headers=_PRIVATE)
+                return (
+                    _refusal_response(refusal)
+                    if refusal
+                    else Response(status_code=204, headers=_PRIVATE)
+                )
             case _:
                 return _answer(await self._server.read_client(client_id, bearer=bearer))
 
@@ -166,7 +173,7 @@ class _Face:
 
 
 def _with_oauth_errors(handler: Handler) -> Handler:
-    """The handler; its exceptions become errors in OAuth's form."""
+    """Wrap the handler: its exceptions become errors in OAuth's format."""
 
     @wraps(handler)
     async def handle(request: Request) -> Response:
@@ -179,21 +186,23 @@ def _with_oauth_errors(handler: Handler) -> Handler:
                 else None
             )
             refusal = OAuthRefusal(word or OAuthError.INVALID_REQUEST, str(error))
-            return _refused(refusal, status=error.status)
+            return _refusal_response(refusal, status=error.status)
         except ProviderError:
-            # What the provider says may name files; a client has no use for that.
-            return _refused(OAuthRefusal(OAuthError.TEMPORARILY_UNAVAILABLE, "Try again shortly."))
+            # The provider's text may name files, which a client must not see.
+            return _refusal_response(
+                OAuthRefusal(OAuthError.TEMPORARILY_UNAVAILABLE, "Try again shortly.")
+            )
 
     return handle
 
 
 def _answer(answer: Document | OAuthRefusal, *, status: int = 200) -> Response:
     if isinstance(answer, OAuthRefusal):
-        return _refused(answer)
+        return _refusal_response(answer)
     return _json(answer, status=status, headers=_PRIVATE)
 
 
-def _refused(refusal: OAuthRefusal, *, status: int | None = None) -> Response:
+def _refusal_response(refusal: OAuthRefusal, *, status: int | None = None) -> Response:
     status = _STATUS[refusal.word] if status is None else status
     headers = dict(_PRIVATE)
     if refusal.word is OAuthError.INVALID_TOKEN:

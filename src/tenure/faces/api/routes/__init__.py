@@ -1,1 +1,1 @@
-"""What each route does, one file for each noun: a translation onto `tenure.app`."""
+"""The handlers of the routes, one file for each noun; each calls `tenure.app`."""

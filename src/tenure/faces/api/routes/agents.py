@@ -1,4 +1,4 @@
-"""Agents: create, look, suspend, stop, resume, delete, invoke."""
+"""Routes of agents: create, list, show, suspend, stop, resume, delete, invoke."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,22 +21,23 @@ from tenure.faces.http.problems import ProblemError
 from tenure.faces.http.table import HttpRequest, Repeat, Reply, Route, Stream
 
 CASCADE_MAX = 10_000
-"""Edges of a cascade that a dry run shows."""
+"""The maximum of edges that a dry run of a delete shows."""
 
 
 def options_of(request: HttpRequest) -> RequestOptions:
-    """The conditions under which a verb is asked for; `*` is met by any agent that is there."""
-    given = request.if_match
-    if given and given != "*" and not (given[0] == given[-1] == '"' and len(given) > 1):
-        raise ProblemError("invalid_header", 'If-Match is one ETag, such as "1-READY"', "If-Match")
+    """The options of a verb from the request; `If-Match: *` matches every existing agent."""
+    etag = request.if_match
+    if etag and etag != "*" and not (etag[0] == etag[-1] == '"' and len(etag) > 1):
+        detail = 'If-Match must be one ETag, such as "1-READY"'
+        raise ProblemError("invalid_header", detail, "If-Match")
     queue = getattr(request.query, "queue", False)
     return RequestOptions(
-        request.idempotency_key, "" if given == "*" else given.strip('"'), queue=queue
+        request.idempotency_key, "" if etag == "*" else etag.strip('"'), queue=queue
     )
 
 
 async def _preview(request: HttpRequest, verb: Verb, *, warnings: Sequence[str] = ()) -> Reply:
-    """What would be done; nothing is."""
+    """The answer to a dry run: the plan of the verb; nothing is changed."""
     row = None
     if "agent" in request.names:
         row = await agent_views.get_agent_row(request.plane, request.caller, request.names["agent"])
@@ -58,15 +59,17 @@ async def _preview(request: HttpRequest, verb: Verb, *, warnings: Sequence[str] 
 
 
 async def create_agent(request: HttpRequest) -> Reply:
-    """Make an agent."""
+    """Create an agent."""
     spec = cast(AgentSpec, request.body)
     check_spec(spec)
     if cast(schemas.DryRunQuery, request.query).dry_run:
         return await _preview(
             request, Verb.CREATE, warnings=await creation.missing_files(request.plane, spec)
         )
-    made = await agents.create_agent(request.plane, request.caller, spec, asked=options_of(request))
-    return await reply_accepted(request, made)
+    operation = await agents.create_agent(
+        request.plane, request.caller, spec, asked=options_of(request)
+    )
+    return await reply_accepted(request, operation)
 
 
 async def list_agents(request: HttpRequest) -> schemas.Agents:
@@ -96,13 +99,13 @@ async def get_agent(request: HttpRequest) -> Reply:
 
 
 async def list_resources(request: HttpRequest) -> schemas.AgentResources:
-    """What providers hold for it."""
+    """The resources that providers hold for an agent."""
     found = await agent_views.list_resources(request.plane, request.caller, request.names["agent"])
     return schemas.AgentResources(items=[schemas.Resource(**one._asdict()) for one in found])
 
 
 async def get_logs(request: HttpRequest) -> schemas.LogText:
-    """What it printed."""
+    """The output of an agent."""
     query, name = cast(schemas.Logs, request.query), request.names["agent"]
     if query.since is UNSET:
         text = await agent_views.logs(request.plane, request.caller, name, lines=query.lines)
@@ -112,11 +115,11 @@ async def get_logs(request: HttpRequest) -> schemas.LogText:
 
 
 async def suspend_agent(request: HttpRequest) -> Reply:
-    """Close it, let it finish, free its runtime."""
+    """Suspend an agent: close it, drain it, free its runtime."""
     if cast(schemas.QueueQuery, request.query).dry_run:
         return await _preview(request, Verb.SUSPEND)
     body = cast(schemas.Suspend, request.body)
-    made = await agents.suspend_agent(
+    operation = await agents.suspend_agent(
         request.plane,
         request.caller,
         request.names["agent"],
@@ -124,35 +127,35 @@ async def suspend_agent(request: HttpRequest) -> Reply:
         drain_seconds=body.drain_seconds,
         asked=options_of(request),
     )
-    return await reply_accepted(request, made)
+    return await reply_accepted(request, operation)
 
 
 async def stop_agent(request: HttpRequest) -> Reply:
-    """Revoke, fence, kill."""
+    """Stop an agent at once: revoke its credentials, fence it, kill its runtime."""
     if cast(schemas.QueueQuery, request.query).dry_run:
         return await _preview(request, Verb.STOP)
-    made = await agents.stop_agent(
+    operation = await agents.stop_agent(
         request.plane, request.caller, request.names["agent"], asked=options_of(request)
     )
-    return await reply_accepted(request, made)
+    return await reply_accepted(request, operation)
 
 
 async def resume_agent(request: HttpRequest) -> Reply:
-    """Bring it back."""
+    """Resume a suspended agent."""
     if cast(schemas.QueueQuery, request.query).dry_run:
         return await _preview(request, Verb.RESUME)
-    made = await agents.resume_agent(
+    operation = await agents.resume_agent(
         request.plane, request.caller, request.names["agent"], asked=options_of(request)
     )
-    return await reply_accepted(request, made)
+    return await reply_accepted(request, operation)
 
 
 async def delete_agent(request: HttpRequest) -> Reply:
-    """Close it and take everything away."""
+    """Delete an agent: close it and remove all its resources."""
     query = cast(schemas.Delete, request.query)
     if query.dry_run:
         return await _preview(request, Verb.DELETE)
-    made = await agents.delete_agent(
+    operation = await agents.delete_agent(
         request.plane,
         request.caller,
         request.names["agent"],
@@ -160,11 +163,11 @@ async def delete_agent(request: HttpRequest) -> Reply:
         retention=None if query.retention is UNSET else query.retention,
         asked=options_of(request),
     )
-    return await reply_accepted(request, made)
+    return await reply_accepted(request, operation)
 
 
 async def list_edges(request: HttpRequest) -> schemas.Edges:
-    """What it owns."""
+    """A page of the edges of an agent."""
     query = cast(schemas.ListEdges, request.query)
     row = await agent_views.get_agent_row(request.plane, request.caller, request.names["agent"])
     found = await ownership.list_edges(request.plane, row, after=query.after, limit=query.limit)
@@ -174,9 +177,9 @@ async def list_edges(request: HttpRequest) -> schemas.Edges:
 
 
 async def add_edge(request: HttpRequest) -> schemas.Edge:
-    """One more thing that it owns."""
+    """Let an agent own one more thing."""
     body = cast(schemas.AddEdge, request.body)
-    made = await owned_kinds.own(
+    edge = await owned_kinds.own(
         request.plane,
         request.caller,
         request.names["agent"],
@@ -185,7 +188,7 @@ async def add_edge(request: HttpRequest) -> schemas.Edge:
         on_delete=body.on_delete,
         idempotency=request.answered_by(_edge),
     )
-    return _edge(made)
+    return _edge(edge)
 
 
 def _edge(view: ownership.EdgeView) -> schemas.Edge:
@@ -193,11 +196,11 @@ def _edge(view: ownership.EdgeView) -> schemas.Edge:
 
 
 async def invite_agent(request: HttpRequest) -> schemas.AgentInvitation:
-    """A one-time right to register its keys."""
-    made = await identities.invite(
+    """Issue a one-time right to register the agent's keys."""
+    invitation = await identities.invite(
         request.plane, request.caller, request.names["agent"], idempotency=request.idempotency
     )
-    return schemas.AgentInvitation(**made._asdict())
+    return schemas.AgentInvitation(**invitation._asdict())
 
 
 async def invoke_agent(request: HttpRequest) -> Stream:
@@ -211,7 +214,7 @@ ONE = "/v1/agents/{agent}"
 VERB = ("wrong_state", "operation_in_progress", "conflict", "illegal_transition")
 IN_TURN = (*VERB, "queue_full")
 CLOSES = (*IN_TURN, "plan_unknown")
-"""What closes an agent tells whatever works on it, which may be a newer release's."""
+"""A verb that closes an agent also changes the operation in progress, whose plan may be newer."""
 
 
 ROUTES = (
@@ -230,65 +233,67 @@ ROUTES = (
         role=Role.VIEWER, answer=schemas.Agents, query=schemas.ListAgents,
     ),
     Route(
-        "GET", ONE, get_agent, "Show an agent; its ETag stands in the header",
+        "GET", ONE, get_agent, "Show an agent, with its ETag in the header",
         role=Role.VIEWER, answer=schemas.Agent,
     ),
     Route(
-        "DELETE", ONE, delete_agent, "Close an agent and take everything away",
+        "DELETE", ONE, delete_agent, "Delete an agent: close it and remove all its resources",
         role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         query=schemas.Delete, waits=True, conditional=True,
         repeat=Repeat.RESULT, problems=CLOSES,
     ),
     Route(
-        "POST", f"{ONE}:suspend", suspend_agent, "Close an agent and free its runtime",
+        "POST", f"{ONE}:suspend", suspend_agent, "Suspend an agent: close it and free its runtime",
         role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         body=schemas.Suspend, empty_body=True, query=schemas.QueueQuery, repeat=Repeat.RESULT,
         waits=True, conditional=True, problems=CLOSES,
     ),
     Route(
-        "POST", f"{ONE}:resume", resume_agent, "Bring a suspended agent back",
+        "POST", f"{ONE}:resume", resume_agent, "Resume a suspended agent",
         role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         query=schemas.QueueQuery, waits=True, conditional=True,
         repeat=Repeat.RESULT, problems=IN_TURN,
     ),
     Route(
-        "POST", f"{ONE}:stop", stop_agent, "In an emergency: revoke, fence, kill",
+        "POST", f"{ONE}:stop", stop_agent, "Emergency stop: revoke, fence, kill",
         role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         query=schemas.QueueQuery, waits=True, conditional=True,
         repeat=Repeat.RESULT, problems=CLOSES,
     ),
     Route(
-        "GET", f"{ONE}/edges", list_edges, "List what an agent owns or has granted",
+        "GET", f"{ONE}/edges", list_edges, "List the things that an agent owns or has granted",
         role=Role.VIEWER, answer=schemas.Edges, query=schemas.ListEdges,
     ),
     Route(
-        "POST", f"{ONE}/edges", add_edge, "Let an agent own one more thing, also beside others",
+        "POST", f"{ONE}/edges", add_edge,
+        "Let an agent own one more thing, alone or with other owners",
         role=Role.OPERATOR, answer=schemas.Edge, body=schemas.AddEdge,
         problems=("wrong_state", "invalid", "limit_exceeded", "not_found"),
     ),
     Route(
         "POST", f"{ONE}:invite", invite_agent,
-        "A one-time token to register the agent's keys with at /oauth/register",
+        "Issue a one-time token to register the agent's keys at /oauth/register",
         role=Role.OPERATOR, answer=schemas.AgentInvitation, shows_secret=True,
         problems=("wrong_state", "rejected", "unavailable", "outcome_unknown"),
     ),
     Route(
-        "GET", f"{ONE}/resources", list_resources, "List what providers hold for an agent",
+        "GET", f"{ONE}/resources", list_resources,
+        "List the resources that providers hold for an agent",
         role=Role.VIEWER, answer=schemas.AgentResources,
     ),
     Route(
-        "GET", f"{ONE}/logs", get_logs, "Show what an agent printed",
+        "GET", f"{ONE}/logs", get_logs, "Show the output of an agent",
         role=Role.VIEWER, answer=schemas.LogText, query=schemas.Logs,
         problems=("rejected", "unavailable", "outcome_unknown"),
     ),
     Route(
         "POST", f"{ONE}/invocations", invoke_agent, "Pass a request to the agent's runtime",
-        role=Role.OPERATOR, raw_body="Whatever the agent takes; at most 100 MiB.",
+        role=Role.OPERATOR, raw_body="The agent defines its format; at most 100 MiB.",
         no_key="The request is passed to the agent unread; its effect is the agent's own.",
         problems=(
             "suspended", "wrong_state", "not_ready", "runtime_broken", "unavailable",
             "body_too_large",
         ),
-        headers=(("X-Amzn-Bedrock-AgentCore-Runtime-Session-Id", "The session to go on with."),),
+        headers=(("X-Amzn-Bedrock-AgentCore-Runtime-Session-Id", "The session to continue."),),
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Events: a page of them, or a stream."""
+"""The route of events: a page or a stream."""
 
 from typing import cast
 
@@ -15,31 +15,33 @@ from tenure.faces.http.table import HttpRequest, Route, Stream
 
 
 async def list_events(request: HttpRequest) -> schemas.Events | Stream:
-    """A page of the tenant's events, or all that come."""
+    """A page of the tenant's events, or a stream of them."""
     query = cast(schemas.ListEvents, request.query)
     agent = ""
     if query.agent:
         agent = str((await get_agent_row(request.plane, request.caller, query.agent))["uid"])
-    wanted = EventFilter(agent, parse_types(query.type), query.operation)
+    event_filter = EventFilter(agent, parse_types(query.type), query.operation)
     after = int(query.after or 0)
     if after > POSITION_MAX:
-        raise ProblemError("invalid_parameter", "after is `next` of the page before", "after")
+        raise ProblemError("invalid_parameter", "after must be `next` of a page", "after")
     resumes = b"last-event-id" in request.headers
     last = last_seen(request.headers) if resumes else after
     if event_stream.wants_stream(request):
         return event_stream.follow(
-            request, wanted, await cloudevents.position_of(request.plane, request.tenant, last)
+            request,
+            event_filter,
+            await cloudevents.position_of(request.plane, request.tenant, last),
         )
     after = await cloudevents.position_of(request.plane, request.tenant, after)
     page = await cloudevents.list_events(
-        request.plane, request.caller, wanted, after=after, limit=query.limit
+        request.plane, request.caller, event_filter, after=after, limit=query.limit
     )
     items = [cloud_event(request.plane.id, row) for row in page.items]
-    here = str(page.position)
+    position = str(page.position)
     return schemas.Events(
         items=items,
-        next=here if page.more else None,
-        position=here,
+        next=position if page.more else None,
+        position=position,
         missed=page.missed,
     )
 
@@ -51,8 +53,8 @@ ROUTES = (
         role=Role.VIEWER, answer=schemas.Events, query=schemas.ListEvents, streams=True,
         problems=("invalid", "not_found", "too_many_streams"),
         headers=(
-            ("Accept", "`text/event-stream`: stay and be told of what comes."),
-            ("Last-Event-ID", "With a stream: go on after this event."),
+            ("Accept", "`text/event-stream`: follow the events as they are committed."),
+            ("Last-Event-ID", "With a stream: resume after this event."),
         ),
     ),
 )  # fmt: skip

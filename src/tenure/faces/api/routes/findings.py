@@ -1,4 +1,4 @@
-"""Findings: list, show, resolve; and a look of the reconcilers on demand."""
+"""Routes of findings: list, show, resolve, remove; and reconcile passes on demand."""
 
 from typing import cast
 
@@ -35,7 +35,7 @@ def _finding(view: findings.FindingView) -> schemas.Finding:
 
 
 async def resolve_finding(request: HttpRequest) -> schemas.Finding:
-    """A person's word that it is settled."""
+    """Resolve a finding by hand."""
     return _finding(
         await findings.resolve_finding(
             request.plane,
@@ -47,7 +47,7 @@ async def resolve_finding(request: HttpRequest) -> schemas.Finding:
 
 
 async def remove_resource(request: HttpRequest) -> schemas.Finding:
-    """A person's word that what nobody knows is to go."""
+    """Remove the unknown resource of a finding."""
     body = cast(schemas.OfTenant, request.body)
     name = request.names["finding"]
     return _finding(
@@ -62,7 +62,7 @@ async def remove_resource(request: HttpRequest) -> schemas.Finding:
 
 
 async def reconcile(request: HttpRequest) -> schemas.ReconcilePasses:
-    """Look now."""
+    """Run reconcile passes now."""
     body = cast(schemas.Reconcile, request.body)
     looks = await reconcile_status.look_now(
         request.plane,
@@ -93,7 +93,7 @@ async def reconcile(request: HttpRequest) -> schemas.ReconcilePasses:
 
 ROUTES = (
     Route(
-        "GET", "/v1/findings", list_findings, "List what reconcilers have seen", role=Role.VIEWER,
+        "GET", "/v1/findings", list_findings, "List findings of the reconcilers", role=Role.VIEWER,
         answer=schemas.Findings, query=schemas.ListFindings,
     ),
     Route(
@@ -102,18 +102,18 @@ ROUTES = (
     ),
     Route(
         "POST", "/v1/findings/{finding}:resolve", resolve_finding,
-        "Say that a finding is settled; what is still so comes back", role=Role.OPERATOR,
+        "Resolve a finding by hand; it comes back if its cause persists", role=Role.OPERATOR,
         answer=schemas.Finding, problems=("resolved",),
     ),
     Route(
         "POST", "/v1/findings/{finding}:remove", remove_resource,
-        "Remove the resource that a finding is about, if our records know nothing of it",
+        "Remove the resource of a finding, if no record of the plane knows it",
         role=Role.ADMIN, answer=schemas.Finding, body=schemas.OfTenant, empty_body=True,
         problems=("invalid", "resolved", "provider"),
     ),
     Route(
         "POST", "/v1/findings:reconcile", reconcile,
-        "Let reconcilers look now; for admins of the plane's own tenant", role=Role.ADMIN,
+        "Run reconcilers now; only for admins of the tenant `default`", role=Role.ADMIN,
         answer=schemas.ReconcilePasses, body=schemas.Reconcile, empty_body=True,
         problems=("invalid", "not_leading"),
     ),

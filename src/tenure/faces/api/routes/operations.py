@@ -21,31 +21,31 @@ OPERATOR_PROBLEMS = ("ended", "plan_unknown", "conflict")
 async def wait_until_settled(
     request: HttpRequest, operation: str, seconds: float
 ) -> operation_views.OperationView:
-    """The operation when it is settled, after so many seconds, or when the process is to end."""
+    """The operation once it is settled, the time is over or the process is stopping."""
     plane = request.plane
     until = plane.store.now() + seconds
     while True:
-        left = max(0.0, min(until - plane.store.now(), PIECE_SECONDS))
-        seen = await reads.wait(plane, request.tenant, operation, seconds=left)
+        remaining = max(0.0, min(until - plane.store.now(), PIECE_SECONDS))
+        view = await reads.wait(plane, request.tenant, operation, seconds=remaining)
         if (
-            seen.state in SETTLED
+            view.state in SETTLED
             or plane.store.now() >= until
             or request.http_state.stopping.is_set()
         ):
-            return seen
+            return view
 
 
 async def reply_accepted(request: HttpRequest, operation: operation_views.OperationView) -> Reply:
-    """202 with where to look; after as long a wait as was preferred."""
+    """202 with the location of the operation, after the wait that the request prefers."""
     headers = [(b"location", f"/v1/operations/{operation.id}".encode())]
     if request.wait_seconds is not None:
         headers.append((b"preference-applied", f"wait={request.wait_seconds}".encode()))
         if operation.state not in SETTLED:
             until = request.plane.store.now() + request.wait_seconds
-            # It was read just now: nothing is read again before it has settled.
+            # The operation was read just now: it is not read again before it has settled.
             await request.plane.engine.wait(operation.id, min(request.wait_seconds, PIECE_SECONDS))
-            left = until - request.plane.store.now()
-            operation = await wait_until_settled(request, operation.id, max(0.0, left))
+            remaining = max(0.0, until - request.plane.store.now())
+            operation = await wait_until_settled(request, operation.id, remaining)
     return Reply(schemas.operation(operation), 202, tuple(headers))
 
 
@@ -81,7 +81,7 @@ async def get_operation(request: HttpRequest) -> schemas.Operation:
 
 
 async def wait_operation(request: HttpRequest) -> schemas.Operation:
-    """One operation when it is settled, or as it stands after so many seconds."""
+    """One operation once it is settled, or its state after so many seconds."""
     query = cast(schemas.Wait, request.query)
     return schemas.operation(
         await wait_until_settled(request, request.names["operation"], query.seconds)
@@ -94,41 +94,41 @@ async def follow_operation(request: HttpRequest) -> Stream:
 
 
 async def cancel_operation(request: HttpRequest) -> Reply:
-    """Undo it."""
-    done = await operations.cancel(
+    """Undo an operation."""
+    operation = await operations.cancel(
         request.plane,
         request.caller,
         request.names["operation"],
         idempotency_key=request.idempotency_key,
     )
-    return await reply_accepted(request, done)
+    return await reply_accepted(request, operation)
 
 
 async def retry_operation(request: HttpRequest) -> Reply:
-    """Try what is stuck again."""
-    done = await operations.retry(
+    """Retry the stuck steps of an operation."""
+    operation = await operations.retry(
         request.plane,
         request.caller,
         request.names["operation"],
         idempotency_key=request.idempotency_key,
     )
-    return await reply_accepted(request, done)
+    return await reply_accepted(request, operation)
 
 
 async def abandon_operation(request: HttpRequest) -> Reply:
-    """End it as it is."""
-    done = await operations.abandon(
+    """End a stuck operation without undoing it."""
+    operation = await operations.abandon(
         request.plane,
         request.caller,
         request.names["operation"],
         idempotency_key=request.idempotency_key,
     )
-    return await reply_accepted(request, done)
+    return await reply_accepted(request, operation)
 
 
 async def adopt_step(request: HttpRequest) -> Reply:
-    """A stuck step did happen."""
-    done = await operations.adopt(
+    """Declare a stuck step as done."""
+    operation = await operations.adopt(
         request.plane,
         request.caller,
         request.names["operation"],
@@ -136,19 +136,19 @@ async def adopt_step(request: HttpRequest) -> Reply:
         result=cast(schemas.Adopt, request.body).result,
         idempotency_key=request.idempotency_key,
     )
-    return await reply_accepted(request, done)
+    return await reply_accepted(request, operation)
 
 
 async def mark_step_absent(request: HttpRequest) -> Reply:
-    """A stuck step holds nothing."""
-    done = await operations.mark_absent(
+    """Declare that a stuck step holds nothing."""
+    operation = await operations.mark_absent(
         request.plane,
         request.caller,
         request.names["operation"],
         step=request.names["step"],
         idempotency_key=request.idempotency_key,
     )
-    return await reply_accepted(request, done)
+    return await reply_accepted(request, operation)
 
 
 ONE = "/v1/operations/{operation}"
@@ -169,7 +169,7 @@ ROUTES = (
     Route(
         "GET", f"{ONE}/events", follow_operation, "Follow an operation's records as they are made",
         role=Role.VIEWER, answer=schemas.StreamedRecord, media="text/event-stream",
-        headers=(("Last-Event-ID", "Go on after this record."),),
+        headers=(("Last-Event-ID", "Resume after this record."),),
     ),
     Route(
         "POST", f"{ONE}:cancel", cancel_operation, "Undo an operation",
@@ -177,24 +177,25 @@ ROUTES = (
         repeat=Repeat.RESULT, problems=("past_pivot", "not_its_turn", *OPERATOR_PROBLEMS),
     ),
     Route(
-        "POST", f"{ONE}:retry", retry_operation, "Try what is stuck again, now",
+        "POST", f"{ONE}:retry", retry_operation, "Retry the stuck steps of an operation now",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
         repeat=Repeat.RESULT, problems=("not_stuck", *OPERATOR_PROBLEMS),
     ),
     Route(
-        "POST", f"{ONE}:abandon", abandon_operation, "End a stuck operation as it is",
+        "POST", f"{ONE}:abandon", abandon_operation, "End a stuck operation without undoing it",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
         repeat=Repeat.RESULT, problems=("not_stuck", *OPERATOR_PROBLEMS),
     ),
     Route(
-        "POST", f"{ONE}/steps/{{step}}:adopt", adopt_step, "Say that a stuck step did happen",
+        "POST", f"{ONE}/steps/{{step}}:adopt", adopt_step,
+        "Declare a stuck step as done, with its result",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
         repeat=Repeat.RESULT, body=schemas.Adopt, empty_body=True,
         problems=("not_stuck", "compensating", "limit_exceeded", "invalid", *OPERATOR_PROBLEMS),
     ),
     Route(
         "POST", f"{ONE}/steps/{{step}}:mark-absent", mark_step_absent,
-        "Say that a stuck step holds nothing",
+        "Declare that a stuck step holds nothing",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
         repeat=Repeat.RESULT, problems=("not_stuck", *OPERATOR_PROBLEMS),
     ),

@@ -1,4 +1,4 @@
-"""The control plane itself: health, metrics, and the document that describes this face."""
+"""Routes of the control plane itself: health, review, metrics and the OpenAPI document."""
 
 from tenure.app.safety import epochs
 from tenure.core.roles import Role
@@ -7,25 +7,25 @@ from tenure.faces.http.problems import ProblemError
 from tenure.faces.http.table import HttpRequest, Route
 from tenure.telemetry import metrics, scrape
 
-COMMIT_LOST = "the process is about to end, because the store failed during a commit"
+COMMIT_LOST = "the process is stopping, because the store failed during a commit"
 STORE_SECONDS = 1.0
 """How long the store may take to answer before the plane counts as not ready."""
 
 
 async def livez(_: HttpRequest) -> schemas.HealthStatus:
-    """The process answers."""
+    """Answer that the process lives."""
     return schemas.HealthStatus(status="alive")
 
 
 async def readyz(request: HttpRequest) -> schemas.HealthStatus:
-    """The store answers and takes records, and the engine takes work.
+    """Answer that the store accepts writes and that the engine accepts operations.
 
-    If not, the problem says what is wrong with the store.  Work waits if the engine cannot be
-    reached.
+    Otherwise the problem says what is wrong with the store.  Operations wait while the engine
+    cannot be reached.
     """
     http_state = request.http_state
     if http_state.stopping.is_set():
-        problem = "the process is about to end"
+        problem = "the process is stopping"
         if http_state.unknown_commit is not None:
             problem = await http_state.write_probe.explain(
                 http_state.plane, COMMIT_LOST, STORE_SECONDS
@@ -33,7 +33,7 @@ async def readyz(request: HttpRequest) -> schemas.HealthStatus:
         raise ProblemError("stopping", problem)
     held = http_state.plane.pause.why
     if not http_state.ready or not (http_state.plane.engine.accepts or held):
-        raise ProblemError("starting", "the engine does not take work yet")
+        raise ProblemError("starting", "the engine does not accept operations yet")
     if problem := await http_state.write_probe.problem(http_state.plane, seconds=STORE_SECONDS):
         raise ProblemError("starting", problem)
     plane, status = http_state.plane, "held" if held else "ready"
@@ -43,7 +43,7 @@ async def readyz(request: HttpRequest) -> schemas.HealthStatus:
 
 
 async def get_plane(request: HttpRequest) -> schemas.PlaneStatus:
-    """Its epoch, and whether it is held."""
+    """The plane's epoch, and whether it is paused."""
     plane = request.plane
     return schemas.PlaneStatus(id=plane.id, epoch=plane.pause.epoch, held=plane.pause.why)
 
@@ -65,11 +65,11 @@ async def review_plane(request: HttpRequest) -> schemas.PlaneReview:
 
 
 async def confirm_plane(request: HttpRequest) -> schemas.PlaneStatus:
-    """It moves again."""
+    """End the pause after a restore."""
     plane = request.plane
-    then = schemas.PlaneStatus(id=plane.id, epoch=plane.pause.epoch, held="")
-    await epochs.confirm(plane, request.caller, idempotency=request.answered_by(lambda _: then))
-    return then
+    status = schemas.PlaneStatus(id=plane.id, epoch=plane.pause.epoch, held="")
+    await epochs.confirm(plane, request.caller, idempotency=request.answered_by(lambda _: status))
+    return status
 
 
 async def get_metrics(request: HttpRequest) -> bytes:
@@ -84,38 +84,38 @@ async def get_metrics(request: HttpRequest) -> bytes:
 
 
 async def openapi(request: HttpRequest) -> bytes:
-    """The document."""
+    """The OpenAPI document."""
     return request.http_state.document
 
 
 ROUTES = (
-    Route("GET", "/livez", livez, "Say whether the process answers", answer=schemas.HealthStatus),
+    Route("GET", "/livez", livez, "Check that the process answers", answer=schemas.HealthStatus),
     Route(
-        "GET", "/readyz", readyz, "Say whether requests can be served", answer=schemas.HealthStatus,
+        "GET", "/readyz", readyz, "Check that requests can be served", answer=schemas.HealthStatus,
         problems=("starting", "stopping"),
     ),
     Route(
-        "GET", "/v1/plane", get_plane, "Show the plane's epoch, and whether it is held",
+        "GET", "/v1/plane", get_plane, "Show the plane's epoch, and whether it is paused",
         role=Role.VIEWER, answer=schemas.PlaneStatus,
     ),
     Route(
         "GET", "/v1/plane/review", review_plane,
-        "Compare the store with what the providers hold; nothing is changed",
+        "Compare the store with the providers; nothing is changed",
         role=Role.ADMIN, answer=schemas.PlaneReview,
     ),
     Route(
-        "POST", "/v1/plane:confirm", confirm_plane, "Let a plane go that is held after a restore",
+        "POST", "/v1/plane:confirm", confirm_plane, "End the pause of a plane after a restore",
         role=Role.ADMIN, answer=schemas.PlaneStatus, problems=("not_held",),
         works_while_paused=True,
     ),
     Route(
-        "GET", "/metrics", get_metrics, "Metrics in Prometheus' text form",
+        "GET", "/metrics", get_metrics, "Metrics in the Prometheus text format",
         role=Role.ADMIN, media=metrics.MEDIA,
     ),
     Route(
-        "GET", "/openapi.json", openapi, "This description", role=Role.VIEWER,
+        "GET", "/openapi.json", openapi, "The OpenAPI document of this API", role=Role.VIEWER,
         answer=schemas.Document,
     ),
 )  # fmt: skip
 PROBES = tuple(one for one in ROUTES if one.path in {"/livez", "/readyz", "/metrics"})
-"""What a process without the rest of this face can be asked."""
+"""The routes of a worker, which serves no other part of this API."""

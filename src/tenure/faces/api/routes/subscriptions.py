@@ -1,4 +1,4 @@
-"""Subscriptions, their dead letters and acknowledgements; and whether a tenant is strict."""
+"""Routes of subscriptions, dead letters and acknowledgements, and of a tenant's strictness."""
 
 from typing import cast
 
@@ -25,13 +25,13 @@ def _acknowledgement(one: AcknowledgementView) -> schemas.Acknowledgement:
 
 
 async def create_subscription(request: HttpRequest) -> schemas.NewSubscription:
-    """A new subscription, with its secret."""
+    """Make a subscription; the answer has its secret."""
     body = cast(schemas.CreateSubscription, request.body)
-    asked = subscriptions.SubscriptionRequest(
+    fields = subscriptions.SubscriptionRequest(
         body.name, body.kind, body.target, body.agent, body.types, body.required, body.from_start
     )
     view, secret = await subscriptions.create_subscription(
-        request.plane, request.caller, asked, idempotency_key=request.idempotency_key
+        request.plane, request.caller, fields, idempotency_key=request.idempotency_key
     )
     return schemas.NewSubscription(**view._asdict(), secret=secret)
 
@@ -49,16 +49,16 @@ async def get_subscription(request: HttpRequest) -> schemas.Subscription:
 
 
 async def delete_subscription(request: HttpRequest) -> schemas.Subscription:
-    """Nothing more is sent."""
+    """Delete a subscription; nothing more is sent to it."""
     name = request.names["subscription"]
-    gone = await subscriptions.delete_subscription(
+    view = await subscriptions.delete_subscription(
         request.plane, request.caller, name, idempotency=request.answered_by(_subscription)
     )
-    return _subscription(gone)
+    return _subscription(view)
 
 
 async def rotate_secret(request: HttpRequest) -> schemas.NewSubscription:
-    """A new secret; the one before signs beside it for a day."""
+    """Make a new secret; deliveries carry a signature by the previous one too, for a day."""
     name = request.names["subscription"]
     view, secret = await subscriptions.rotate_secret(
         request.plane, request.caller, name, idempotency_key=request.idempotency_key
@@ -72,7 +72,7 @@ async def list_letters(request: HttpRequest) -> schemas.Letters:
     agent, _, position = query.after.partition("/")
     after = (agent, int(position)) if query.after else ()
     if after and int(position) > POSITION_MAX:
-        raise ProblemError("invalid_parameter", "after is `next` of the page before", "after")
+        raise ProblemError("invalid_parameter", "after must be `next` of a page", "after")
     found = await dead_letters.list_letters(
         request.plane, request.caller, request.names["subscription"], after=after, limit=query.limit
     )
@@ -89,13 +89,13 @@ async def list_letters(request: HttpRequest) -> schemas.Letters:
 
 
 async def _agent(request: HttpRequest) -> str:
-    """The agent whose letters are meant, by name or uid; empty: everybody's."""
-    named = cast(schemas.OfAgent, request.body).agent
-    return str((await get_agent_row(request.plane, request.caller, named))["uid"]) if named else ""
+    """The uid of the agent whose dead letters are meant; empty: those of all agents."""
+    agent = cast(schemas.OfAgent, request.body).agent
+    return str((await get_agent_row(request.plane, request.caller, agent))["uid"]) if agent else ""
 
 
 async def replay_letters(request: HttpRequest) -> schemas.Count:
-    """Try them again now."""
+    """Send the dead letters again now."""
     name, agent = request.names["subscription"], await _agent(request)
     count = await dead_letters.replay(
         request.plane, request.caller, name, agent=agent, idempotency=request.idempotency
@@ -104,7 +104,7 @@ async def replay_letters(request: HttpRequest) -> schemas.Count:
 
 
 async def discard_letters(request: HttpRequest) -> schemas.Count:
-    """Give them up."""
+    """Discard the dead letters."""
     name, agent = request.names["subscription"], await _agent(request)
     count = await dead_letters.discard(
         request.plane, request.caller, name, agent=agent, idempotency=request.idempotency
@@ -113,7 +113,7 @@ async def discard_letters(request: HttpRequest) -> schemas.Count:
 
 
 async def acknowledge(request: HttpRequest) -> schemas.Acknowledgement:
-    """The subscriber has done its part."""
+    """Record that the subscriber has done its part of an operation."""
     body = cast(schemas.Acknowledge, request.body)
     return _acknowledgement(
         await acknowledgements.acknowledge(
@@ -124,26 +124,26 @@ async def acknowledge(request: HttpRequest) -> schemas.Acknowledgement:
 
 
 async def list_acknowledgements(request: HttpRequest) -> schemas.Acknowledgements:
-    """What the subscriber is waited for."""
+    """The acknowledgements that are or were required of the subscriber."""
     found = await acknowledgements.list_acknowledgements(
         request.plane, request.caller, request.names["subscription"]
     )
     return schemas.Acknowledgements(items=[_acknowledgement(one) for one in found])
 
 
-def _tenant(told: acknowledgements.Strictness) -> schemas.Tenant:
+def _tenant(strictness: acknowledgements.Strictness) -> schemas.Tenant:
     return schemas.Tenant(
-        strict=told.strict, missing=[_acknowledgement(one) for one in told.missing]
+        strict=strictness.strict, missing=[_acknowledgement(one) for one in strictness.missing]
     )
 
 
 async def get_tenant(request: HttpRequest) -> schemas.Tenant:
-    """Whether it is strict, and who has not acknowledged."""
+    """Whether the tenant is strict, and which acknowledgements are missing."""
     return _tenant(await acknowledgements.get_strictness(request.plane, request.caller))
 
 
 async def set_tenant(request: HttpRequest) -> schemas.Tenant:
-    """Strict from now on, or no longer."""
+    """Make the tenant strict, or no longer strict."""
     strict = cast(schemas.SetTenant, request.body).strict
     return _tenant(
         await acknowledgements.set_strictness(
@@ -165,49 +165,52 @@ ROUTES = (
         role=Role.VIEWER, answer=schemas.Subscriptions,
     ),
     Route(
-        "GET", ONE, get_subscription, "Show a subscription and how far it is",
+        "GET", ONE, get_subscription, "Show a subscription and its position",
         role=Role.VIEWER, answer=schemas.Subscription,
     ),
     Route(
-        "DELETE", ONE, delete_subscription, "Delete a subscription; nobody waits for it any more",
+        "DELETE", ONE, delete_subscription,
+        "Delete a subscription; its acknowledgements are no longer required",
         role=Role.OPERATOR, answer=schemas.Subscription,
     ),
     Route(
         "POST", f"{ONE}:rotate", rotate_secret,
-        "Sign with a new secret; the one before signs beside it for a day",
+        "Rotate the secret; the previous one stays valid for a day",
         role=Role.OPERATOR, answer=schemas.NewSubscription, repeat=Repeat.RESULT,
         shows_secret=True, problems=("invalid",),
     ),
     Route(
-        "GET", f"{ONE}/dead-letters", list_letters, "List events that were not taken",
+        "GET", f"{ONE}/dead-letters", list_letters,
+        "List events that the destination did not accept",
         role=Role.VIEWER, answer=schemas.Letters, query=schemas.ListLetters,
     ),
     Route(
-        "POST", f"{ONE}/dead-letters:replay", replay_letters, "Send them again, now",
+        "POST", f"{ONE}/dead-letters:replay", replay_letters, "Send the dead letters again now",
         role=Role.OPERATOR, answer=schemas.Count, body=schemas.OfAgent, empty_body=True,
     ),
     Route(
-        "POST", f"{ONE}/dead-letters:discard", discard_letters, "Give them up",
+        "POST", f"{ONE}/dead-letters:discard", discard_letters, "Discard the dead letters",
         role=Role.OPERATOR, answer=schemas.Count, body=schemas.OfAgent, empty_body=True,
     ),
     Route(
         "GET", f"{ONE}/acknowledgements", list_acknowledgements,
-        "List what the subscriber is, or was, waited for",
+        "List acknowledgements that are or were required",
         role=Role.VIEWER, answer=schemas.Acknowledgements,
     ),
     Route(
         "POST", f"{ONE}/acknowledgements", acknowledge,
-        "Say that the subscriber has done its part of an operation",
+        "Acknowledge that the subscriber has done its part of an operation",
         role=Role.OPERATOR, answer=schemas.Acknowledgement, body=schemas.Acknowledge,
         problems=("plan_unknown",),
     ),
     Route(
-        "GET", "/v1/tenant", get_tenant, "Show whether the tenant is strict, and whom it waits for",
+        "GET", "/v1/tenant", get_tenant,
+        "Show whether the tenant is strict, and its missing acknowledgements",
         role=Role.VIEWER, answer=schemas.Tenant,
     ),
     Route(
         "PUT", "/v1/tenant", set_tenant,
-        "Let nothing new be made while an acknowledgement is missing, or let it",
+        "Set whether creates are refused while an acknowledgement is missing",
         role=Role.ADMIN, answer=schemas.Tenant, body=schemas.SetTenant,
     ),
 )  # fmt: skip

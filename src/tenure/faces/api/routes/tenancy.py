@@ -1,4 +1,4 @@
-"""What an admin sees of a tenant: the audit log and its quota."""
+"""Routes for admins of a tenant: the audit log, the quota and the signing keys."""
 
 from typing import cast
 
@@ -22,7 +22,7 @@ async def list_audit(request: HttpRequest) -> schemas.AuditEntries:
 
 
 async def verify_audit(request: HttpRequest) -> schemas.AuditVerdict:
-    """Walk the chain of all tenants; so it is for the plane's own admins."""
+    """Verify the chain, which covers all tenants; only for admins of the tenant `default`."""
     tokens.require_owner(request.caller)
     verdict = await audit.verify(request.plane, head=cast(schemas.VerifyAudit, request.query).head)
     broken = verdict.broken
@@ -34,7 +34,7 @@ async def verify_audit(request: HttpRequest) -> schemas.AuditVerdict:
 
 
 async def rotate_keys(request: HttpRequest) -> schemas.SigningKey:
-    """A new signing key."""
+    """Make a new signing key."""
     kid = await identities.rotate(request.plane, request.caller, idempotency=request.idempotency)
     return schemas.SigningKey(kid=kid)
 
@@ -45,7 +45,7 @@ async def get_quota(request: HttpRequest) -> schemas.Quota:
 
 
 async def set_quota(request: HttpRequest) -> schemas.Quota:
-    """So many agents from now on."""
+    """Set the quota of agents."""
     most = cast(schemas.SetQuota, request.body).most
     view = await quotas.set_quota(
         request.plane, request.caller, most=most, idempotency=request.answered_by(_quota)
@@ -63,12 +63,12 @@ ROUTES = (
         answer=schemas.AuditEntries, query=schemas.ListAudit,
     ),
     Route(
-        "GET", "/v1/audit/verify", verify_audit, "Walk the chain of the audit log",
+        "GET", "/v1/audit/verify", verify_audit, "Verify the chain of the audit log",
         role=Role.ADMIN, answer=schemas.AuditVerdict, query=schemas.VerifyAudit,
     ),
     Route(
         "POST", "/v1/keys:rotate", rotate_keys,
-        "Sign agents' tokens with a new key from now on; older tokens stay valid",
+        "Make a new key that signs agents' tokens; older tokens stay valid",
         role=Role.ADMIN, answer=schemas.SigningKey,
         problems=("rejected", "unavailable", "outcome_unknown"),
     ),

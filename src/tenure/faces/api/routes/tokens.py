@@ -1,4 +1,4 @@
-"""Tokens: hand out, look, revoke."""
+"""Routes of tokens: issue, list, revoke."""
 
 from functools import partial
 from typing import cast
@@ -10,9 +10,9 @@ from tenure.faces.http.table import HttpRequest, Route
 
 
 async def create_token(request: HttpRequest) -> schemas.NewToken:
-    """A new token."""
+    """Issue a token."""
     body = cast(schemas.CreateToken, request.body)
-    made = await tokens.create_token(
+    result = await tokens.create_token(
         request.plane,
         request.caller,
         principal=body.principal,
@@ -21,11 +21,11 @@ async def create_token(request: HttpRequest) -> schemas.NewToken:
         seconds=body.seconds,
         idempotency=request.answered_by(_new_token),
     )
-    return _new_token(made)
+    return _new_token(result)
 
 
-def _new_token(made: tuple[tokens.TokenView, str]) -> schemas.NewToken:
-    view, token = made
+def _new_token(result: tuple[tokens.TokenView, str]) -> schemas.NewToken:
+    view, token = result
     return schemas.NewToken(**view._asdict(), void=False, token=token)
 
 
@@ -38,7 +38,7 @@ async def list_tokens(request: HttpRequest) -> schemas.TokenList:
 
 
 async def revoke_token(request: HttpRequest) -> schemas.Token:
-    """No good from now on."""
+    """Revoke a token."""
     show = partial(schemas.token, epoch=request.plane.pause.epoch)
     return show(
         await tokens.revoke_token(
@@ -52,7 +52,7 @@ async def revoke_token(request: HttpRequest) -> schemas.Token:
 
 ROUTES = (
     Route(
-        "POST", "/v1/tokens", create_token, "Hand out a token", role=Role.ADMIN,
+        "POST", "/v1/tokens", create_token, "Issue a token", role=Role.ADMIN,
         answer=schemas.NewToken, status=201, body=schemas.CreateToken,
         shows_secret=True,
         problems=("invalid", "not_found"),

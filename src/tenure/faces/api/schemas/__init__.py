@@ -1,1 +1,1 @@
-"""What goes over the wire, one file for each noun; a request refuses what it does not know."""
+"""Request and response bodies, one file for each noun; unknown request fields are refused."""

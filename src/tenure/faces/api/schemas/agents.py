@@ -1,4 +1,4 @@
-"""Agents on the wire; what one should be is said by `tenure.app.agents.spec`."""
+"""Agents on the wire; the schema of a spec is in `tenure.app.agents.spec`."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,8 +14,8 @@ DryRun = Annotated[bool, Meta(description="Only show the plan: steps, compensati
 Queue = Annotated[
     bool,
     Meta(
-        description="Wait for the operation that works on the agent, where this would be refused"
-        " for it; a stop never waits, and a delete only for another delete."
+        description="Wait for the operation that works on the agent, instead of being refused."
+        " A stop never waits, and a delete waits only for another delete."
     ),
 ]
 Offset = Annotated[int, Meta(ge=0, le=1 << 53)]
@@ -46,7 +46,7 @@ class Agents(ResponseBody, frozen=True):
 
 
 class Resource(ResponseBody, frozen=True):
-    """What a provider holds for an agent, or may hold."""
+    """A resource that a provider holds for an agent, or may hold."""
 
     slot: str
     key: str
@@ -56,14 +56,14 @@ class Resource(ResponseBody, frozen=True):
 
 
 class AgentResources(ResponseBody, frozen=True):
-    """Everything that providers hold for an agent, or may hold."""
+    """All resources that providers hold for an agent, or may hold."""
 
     items: list[Resource]
     next: str | None = None
 
 
 class StepPreview(ResponseBody, frozen=True):
-    """One step of what would be done."""
+    """One step of a plan in a dry run."""
 
     name: str
     kind: str
@@ -73,7 +73,7 @@ class StepPreview(ResponseBody, frozen=True):
 
 
 class CascadeBranch(ResponseBody, frozen=True):
-    """One thing that an agent owns or has granted, and what would become of it."""
+    """One thing that an agent owns or has granted, and its fate in the delete."""
 
     owner: str
     kind: EdgeKind
@@ -84,7 +84,7 @@ class CascadeBranch(ResponseBody, frozen=True):
 
 
 class PlanPreview(ResponseBody, frozen=True):
-    """What would be done, in order; of a delete also what would go with the agent."""
+    """The answer to a dry run: the steps in order, and for a delete its cascade."""
 
     kind: Verb
     plan: str
@@ -92,7 +92,7 @@ class PlanPreview(ResponseBody, frozen=True):
     steps: list[StepPreview]
     cascade: list[CascadeBranch]
     warnings: list[str]
-    """Of a create: what its runtime does not find, for which it would be undone."""
+    """For a create: files that its runtime does not find; the create would be undone for them."""
 
 
 class Edge(ResponseBody, frozen=True):
@@ -106,35 +106,35 @@ class Edge(ResponseBody, frozen=True):
 
 
 class Edges(ResponseBody, frozen=True):
-    """A page of them."""
+    """A page of edges."""
 
     items: list[Edge]
     next: str | None
 
 
 class ListEdges(RequestFields, frozen=True):
-    """Which edges."""
+    """The page of edges to list."""
 
     after: Cursor = ""
     limit: Limit = 100
 
 
 class AddEdge(RequestFields, frozen=True):
-    """What an agent is to own from now on, and what becomes of it when that is deleted."""
+    """A thing that the agent owns from now on, and its fate when the agent is deleted."""
 
     kind: EdgeKind
     target: Annotated[
         str,
         Meta(
             pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$(?!\n)",
-            description="Of kind `agent`: its name or uid.",
+            description="For the kind `agent`: its name or uid.",
         ),
     ]
     on_delete: OnDelete = "revoke"
 
 
 class AgentInvitation(ResponseBody, frozen=True):
-    """Shown once; send `token` as the bearer to /oauth/register, with the agent's public keys."""
+    """Shown once: send `token` as bearer token to /oauth/register, with the agent's public keys."""
 
     client_id: str
     token: str
@@ -142,70 +142,72 @@ class AgentInvitation(ResponseBody, frozen=True):
 
 
 class LogText(ResponseBody, frozen=True):
-    """What an agent printed."""
+    """The output of an agent."""
 
     text: str
     next_offset: int | None = None
-    """With `since`: where the next piece begins."""
+    """With `since`: the offset of the next part."""
 
 
 class ListAgents(RequestFields, frozen=True):
-    """Which agents."""
+    """The agents to list."""
 
     state: Annotated[
-        tuple[AgentState, ...], Meta(description="Only in this state; may be given several times.")
+        tuple[AgentState, ...], Meta(description="Only in this state; may occur several times.")
     ] = ()
     label: Annotated[
         tuple[Annotated[str, Meta(pattern=r"^[^=]+=[^\n]*$(?!\n)", max_length=400)], ...],
-        Meta(description="Only with this label, `key=value`; may be given several times."),
+        Meta(description="Only with this label, `key=value`; may occur several times."),
     ] = ()
     after: Cursor = ""
     limit: Limit = 100
 
 
 class DryRunQuery(RequestFields, frozen=True):
-    """How to ask for a verb."""
+    """Options of every verb."""
 
     dry_run: DryRun = False
 
 
 class QueueQuery(RequestFields, frozen=True):
-    """How to ask for a verb on an agent that is there."""
+    """Options of a verb on an existing agent."""
 
     dry_run: DryRun = False
     queue: Queue = False
 
 
 class Delete(RequestFields, frozen=True):
-    """How to delete."""
+    """Options of a delete."""
 
     dry_run: DryRun = False
     queue: Queue = False
     drain_seconds: Annotated[
         DrainSeconds | UnsetType,
-        Meta(description="How long work in flight may go on; 0: not at all."),
+        Meta(description="How long work in flight may continue; 0: it is cut at once."),
     ] = UNSET
     retention: Annotated[
-        Literal["remove", "retain"] | UnsetType, Meta(description="What becomes of the spec.")
+        Literal["remove", "retain"] | UnsetType,
+        Meta(description="Whether the spec is removed or retained."),
     ] = UNSET
 
 
 class Suspend(RequestFields, frozen=True):
-    """How to suspend."""
+    """Options of a suspend."""
 
     keep_runtime: bool = False
     drain_seconds: DrainSeconds | None = None
 
 
 class Logs(RequestFields, frozen=True):
-    """Which part of a log."""
+    """The part of the log to show."""
 
-    lines: Annotated[int, Meta(ge=1, le=10_000, description="The last so many lines.")] = 100
+    lines: Annotated[int, Meta(ge=1, le=10_000, description="How many of the last lines.")] = 100
     since: Annotated[
-        Offset | UnsetType, Meta(description="Not the last lines: from this offset on.")
+        Offset | UnsetType,
+        Meta(description="Show the log from this offset on, instead of the last lines."),
     ] = UNSET
 
 
 def agent(view: agent_views.AgentView) -> Agent:
-    """An agent as it is told."""
+    """The response body for an agent."""
     return Agent(**view._asdict())

@@ -11,28 +11,28 @@ from tenure.faces.api.schemas.forms import Id, Instant, Limit, RequestFields, Re
 
 Position = Annotated[
     str,
-    Meta(pattern=r"^[0-9]{0,19}$(?!\n)", description="`next` or `position` of the page before."),
+    Meta(pattern=r"^[0-9]{0,19}$(?!\n)", description="`next` or `position` of the previous page."),
 ]
 Types = Annotated[
     tuple[Annotated[str, Meta(max_length=64)], ...],
-    Meta(max_length=32, description="Such as `agent.suspended` or `agent.*`; none: all."),
+    Meta(max_length=32, description="Such as `agent.suspended` or `agent.*`; empty: all types."),
 ]
 Name = Annotated[str, Meta(pattern=rf"^{NAME_PATTERN}$(?!\n)")]
 Agent = Annotated[str, Meta(max_length=63, description="A name or uid; empty: every agent.")]
 
 
 class Events(ResponseBody, frozen=True):
-    """A page of events in the order of their commits; `position` is where to go on later."""
+    """A page of events in the order of their commits; `position` is the end of the page."""
 
     items: list[CloudEvent]
     next: str | None
     position: str
     missed: bool
-    """Whether some after the position asked for are no longer kept."""
+    """Whether some events after the requested position are no longer stored."""
 
 
 class ListEvents(RequestFields, frozen=True):
-    """Which events."""
+    """The events to list."""
 
     agent: Agent = ""
     type: Types = ()
@@ -42,7 +42,7 @@ class ListEvents(RequestFields, frozen=True):
 
 
 class CreateSubscription(RequestFields, frozen=True):
-    """What somebody wants to hear of, and how it is told."""
+    """The events that a subscriber requests, and their destination."""
 
     name: Name
     kind: SubscriptionKind
@@ -77,9 +77,9 @@ class Subscription(ResponseBody, frozen=True):
 
 
 class NewSubscription(Subscription, frozen=True):
-    """The same with its secret, which is shown once; empty if it has none.
+    """A subscription with its secret, which is shown once; empty if it has none.
 
-    Also empty where an idempotency key is used again and the secret was changed since.
+    It is also empty if an idempotency key is used again and the secret was rotated since.
     """
 
     secret: str
@@ -92,66 +92,69 @@ class Subscriptions(ResponseBody, frozen=True):
 
 
 class Letter(ResponseBody, frozen=True):
-    """An event that its destination has not taken."""
+    """A dead letter: an event that its destination has not accepted."""
 
     position: int
     agent: str
     event: CloudEvent
     why: str
     attempts: int
-    """How often it was sent; none: one before it of the same agent stands in its way."""
+    """How often it was sent; 0: it waits for an earlier event of the same agent."""
     parked_since: Instant
     due_at: Instant | None
-    """When it is tried again; none: when somebody replays it."""
+    """The time of the next attempt; null: only a replay sends it again."""
 
 
 class Letters(ResponseBody, frozen=True):
-    """A page of dead letters, agent by agent, each agent's in order."""
+    """A page of dead letters, ordered by agent and then by position."""
 
     items: list[Letter]
     next: str | None
 
 
 class ListLetters(RequestFields, frozen=True):
-    """Which letters."""
+    """The page of dead letters to list."""
 
     after: Annotated[
         str,
         Meta(
             pattern=r"^([0-9A-Za-z_.-]{0,63}/[0-9]{1,18})?$(?!\n)",
-            description="`next` of the page before.",
+            description="`next` of the previous page.",
         ),
     ] = ""
     limit: Limit = 100
 
 
 class OfAgent(RequestFields, frozen=True):
-    """Whose letters."""
+    """The agent whose dead letters are meant."""
 
     agent: Annotated[str, Meta(max_length=63, description="A name or uid; empty: all.")] = ""
 
 
 class Count(ResponseBody, frozen=True):
-    """How many streams are concerned."""
+    """The number of agents whose parked streams are affected."""
 
     agents: int
 
 
 class Acknowledge(RequestFields, frozen=True):
-    """What the subscriber has done its part of."""
+    """The operation of which the subscriber has done its part."""
 
     operation: Id
     override: (
         Annotated[
             str,
-            Meta(max_length=500, description="Why an operator says so in the subscriber's place."),
+            Meta(
+                max_length=500,
+                description="The reason why an operator acknowledges for the subscriber.",
+            ),
         ]
         | None
     ) = None
 
 
 class Acknowledgement(ResponseBody, frozen=True):
-    """What a subscriber is, or was, waited for."""
+    """An acknowledgement that is or was required of a subscriber."""
 
     operation: Id
     subscription: Id
@@ -163,19 +166,19 @@ class Acknowledgement(ResponseBody, frozen=True):
 
 
 class Acknowledgements(ResponseBody, frozen=True):
-    """What is missing comes first."""
+    """Acknowledgements; the missing ones come first."""
 
     items: list[Acknowledgement]
 
 
 class Tenant(ResponseBody, frozen=True):
-    """What holds for the tenant as a whole."""
+    """The settings of the tenant, and the acknowledgements that it waits for."""
 
     strict: bool
     missing: list[Acknowledgement]
 
 
 class SetTenant(RequestFields, frozen=True):
-    """From now on."""
+    """The new settings of the tenant."""
 
     strict: bool

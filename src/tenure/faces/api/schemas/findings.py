@@ -11,7 +11,7 @@ Reconciler = Annotated[str, Meta(pattern=r"^[a-z]{0,20}$(?!\n)")]
 
 
 class Finding(ResponseBody, frozen=True):
-    """Something a reconciler has seen."""
+    """A discrepancy that a reconciler has seen."""
 
     id: Id
     reconciler: str
@@ -34,29 +34,29 @@ class Findings(ResponseBody, frozen=True):
 
 
 class ListFindings(RequestFields, frozen=True):
-    """Which findings."""
+    """The findings to list."""
 
     reconciler: Annotated[Reconciler, Meta(description="Only of this reconciler.")] = ""
-    resolved: Annotated[bool, Meta(description="Also what is resolved.")] = False
+    resolved: Annotated[bool, Meta(description="Include resolved findings.")] = False
     after: Cursor = ""
     limit: Limit = 100
 
 
 class Reconcile(RequestFields, frozen=True):
-    """Which reconciler is to look now, and whether it may do anything about what it sees."""
+    """The reconciler to run now, and whether it may repair what it finds."""
 
-    name: Annotated[Reconciler, Meta(description="Empty: every one of them.")] = ""
-    dry_run: Annotated[bool, Meta(description="Look and say; change nothing.")] = False
+    name: Annotated[Reconciler, Meta(description="Empty: all reconcilers.")] = ""
+    dry_run: Annotated[bool, Meta(description="Only report; change nothing.")] = False
 
 
 class OfTenant(RequestFields, frozen=True):
-    """Whose resource it is."""
+    """The tenant of the resource."""
 
-    tenant: Annotated[str, Meta(max_length=63, description="Empty: the caller's own.")] = ""
+    tenant: Annotated[str, Meta(max_length=63, description="Empty: the caller's tenant.")] = ""
 
 
 class PassFinding(ResponseBody, frozen=True):
-    """What is a finding now; of a dry run what would be one."""
+    """A finding of this pass; after a dry run, one that a real pass would record."""
 
     kind: FindingKind
     agent: str
@@ -65,7 +65,7 @@ class PassFinding(ResponseBody, frozen=True):
 
 
 class ReconcilePass(ResponseBody, frozen=True):
-    """What one look came to."""
+    """The result of one reconcile pass."""
 
     reconciler: str
     sentence: str
@@ -76,6 +76,6 @@ class ReconcilePass(ResponseBody, frozen=True):
 
 
 class ReconcilePasses(ResponseBody, frozen=True):
-    """What every look came to."""
+    """The results of all reconcile passes."""
 
     items: list[ReconcilePass]

@@ -1,4 +1,4 @@
-"""The forms that many nouns share on the wire."""
+"""Field types and base classes that many request and response bodies share."""
 
 from typing import Annotated
 
@@ -9,9 +9,9 @@ from tenure.core.limits import PAGE_MAX
 Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
 Instant = Annotated[float, Meta(description="Seconds since 1970.")]
 Cursor = Annotated[
-    str, Meta(max_length=255, description="`next` of the page before; empty: from the start.")
+    str, Meta(max_length=255, description="`next` of the previous page; empty: the first page.")
 ]
-Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Items in one page, at most.")]
+Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="The maximum of items on a page.")]
 
 
 class RequestFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -19,4 +19,4 @@ class RequestFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ResponseBody(Struct, frozen=True, kw_only=True):
-    """The body of an answer."""
+    """The body of a response."""

@@ -18,7 +18,7 @@ class OperationStep(ResponseBody, frozen=True):
     name: str
     kind: StepKind
     state: IntentState | None
-    """null: it was not intended yet."""
+    """null: the step has no intent yet."""
     key: str
     attempts: int
     due_at: float | None
@@ -80,37 +80,39 @@ class StreamedRecord(ResponseBody, frozen=True):
     step: str
     at: Instant
     state: OperationState
-    """Where the operation stands by now."""
+    """The state of the operation when the event was sent."""
     body: Any
-    """A result, a cause, a signal's payload."""
+    """The content of the record: a result, a cause or the payload of a signal."""
 
 
 class ListOperations(RequestFields, frozen=True):
-    """Which operations."""
+    """The operations to list."""
 
-    agent: Annotated[str, Meta(max_length=63, description="Only of this one: a name or uid.")] = ""
+    agent: Annotated[str, Meta(max_length=63, description="Only of this agent: a name or uid.")] = (
+        ""
+    )
     state: Annotated[
         tuple[OperationState, ...],
-        Meta(description="Only of this state; may be given several times."),
+        Meta(description="Only in this state; may occur several times."),
     ] = ()
     after: Cursor = ""
     limit: Limit = 100
 
 
 class Wait(RequestFields, frozen=True):
-    """How long to wait."""
+    """How long to wait for the operation."""
 
     seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 30.0
 
 
 class Adopt(RequestFields, frozen=True):
-    """An operator's word that a step happened, with its result."""
+    """The result of a step that an operator declares as done."""
 
     result: Any = None
 
 
 def operation(view: operation_views.OperationView) -> Operation:
-    """An operation as it is told."""
+    """The response body for an operation."""
     return Operation(
         id=view.id,
         kind=view.kind,
@@ -144,5 +146,5 @@ def _step(step: operation_views.StepView) -> OperationStep:
 
 
 def summary(row: object) -> OperationSummary:
-    """A row as a list shows it."""
+    """The entry of a list for one row."""
     return msgspec.convert(row, OperationSummary, strict=False)

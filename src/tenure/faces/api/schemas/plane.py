@@ -1,16 +1,16 @@
-"""The control plane's own answers on the wire."""
+"""The control plane itself on the wire: health, status and review."""
 
 from tenure.faces.api.schemas.forms import ResponseBody
 
 
 class HealthStatus(ResponseBody, frozen=True, omit_defaults=True):
-    """Whether it lives, or takes requests; a plane that is `held` takes reads alone."""
+    """The answer of a probe; a plane whose status is `held` accepts only reads."""
 
     status: str
     engine: str = ""
-    """Why what is accepted waits, if what moves operations cannot be reached; empty: it can."""
+    """Why the engine cannot be reached, so that operations wait; empty: it can be reached."""
     providers: str = ""
-    """Why the embedded providers cannot be asked now, which others serve; empty: they can."""
+    """Why the provider host cannot be reached; empty: it can be reached, or there is none."""
 
 
 class Document(ResponseBody, frozen=True):
@@ -24,13 +24,13 @@ class PlaneStatus(ResponseBody, frozen=True):
 
     id: str
     epoch: int
-    """It rises with every restore; tokens of an earlier one are no good."""
+    """It rises with every restore; tokens of an earlier epoch are invalid."""
     held: str
-    """Why nothing may move until an admin confirms; empty: it may."""
+    """Why the plane is paused until an admin confirms; empty: it is not paused."""
 
 
 class ResumedOperation(ResponseBody, frozen=True):
-    """An open operation, which goes on once the plane is let go."""
+    """An open operation, which continues after the confirmation."""
 
     operation: str
     tenant: str
@@ -40,7 +40,7 @@ class ResumedOperation(ResponseBody, frozen=True):
 
 
 class MissingResource(ResponseBody, frozen=True):
-    """What an agent holds by the store, and its provider does not have."""
+    """A resource that an agent has according to the store and that its provider does not have."""
 
     agent: str
     name: str
@@ -58,7 +58,7 @@ class NamedAgent(ResponseBody, frozen=True):
 
 
 class UnknownResource(ResponseBody, frozen=True):
-    """What a provider holds for this plane and the store does not know; it is never deleted."""
+    """A resource of this plane that the store does not know; it is never deleted."""
 
     slot: str
     key: str
@@ -66,7 +66,7 @@ class UnknownResource(ResponseBody, frozen=True):
 
 
 class PlaneReview(ResponseBody, frozen=True):
-    """What letting the plane go would mean; the lists hold the first thousand of each kind."""
+    """The effects of a confirmation; each list has the first thousand entries."""
 
     epoch: int
     held: str
@@ -76,14 +76,14 @@ class PlaneReview(ResponseBody, frozen=True):
     missing: list[MissingResource]
     started_agents: int
     started: list[NamedAgent]
-    """Agents whose runtime alone is missing or dead: where drift is repaired they are started."""
+    """Agents that lack only their runtime; the drift reconciler starts them if it repairs."""
     shut_agents: int
     shut: list[NamedAgent]
-    """Agents whose credentials are shut: suspended since, and not started again."""
+    """Agents whose credentials are closed: suspended after the backup, and not started again."""
     untold_agents: int
     untold: list[NamedAgent]
-    """Agents of which nobody can tell yet: a provider says nothing, or something else differs."""
+    """Agents that cannot be judged yet: a provider does not answer, or something else differs."""
     unknown_resources: int
     unknown: list[UnknownResource]
     silent: list[str]
-    """Providers that did not say what they hold, or what they were asked, and why."""
+    """Providers that did not list their resources or did not answer, each with the reason."""

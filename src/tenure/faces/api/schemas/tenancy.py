@@ -27,38 +27,38 @@ class AuditEntries(ResponseBody, frozen=True):
 
 
 class ListAudit(RequestFields, frozen=True):
-    """Which lines."""
+    """The page of the audit log to list."""
 
     after: Annotated[
-        str, Meta(pattern=r"^[0-9]{0,15}$(?!\n)", description="`next` of the page before.")
+        str, Meta(pattern=r"^[0-9]{0,15}$(?!\n)", description="`next` of the previous page.")
     ] = ""
     limit: Limit = 100
 
 
 class VerifyAudit(RequestFields, frozen=True):
-    """Against what to verify."""
+    """The head to verify the audit log against."""
 
     head: Annotated[
-        str, Meta(max_length=128, description="A hash written down before: it must be there.")
+        str, Meta(max_length=128, description="A head hash noted earlier; the log must contain it.")
     ] = ""
 
 
 class BrokenLine(ResponseBody, frozen=True):
-    """The first line that is not as it was written."""
+    """The first line that was changed."""
 
     position: int
     why: str
     head_missing: Annotated[
         bool,
         Meta(
-            description="Every line follows from the one before, and the head that was written"
-            " down, or was last seen by this server, is not among them."
+            description="The chain itself is intact, but the head that was noted earlier, or that"
+            " this server last saw, is not in it: lines at the end are missing."
         ),
     ]
 
 
 class AuditVerdict(ResponseBody, frozen=True):
-    """What a walk over the chain found."""
+    """The result of a verification of the chain."""
 
     entries: int
     head: str
@@ -66,13 +66,13 @@ class AuditVerdict(ResponseBody, frozen=True):
 
 
 class SigningKey(ResponseBody, frozen=True):
-    """The key that signs from now on, as `/.well-known/jwks.json` names it."""
+    """The new signing key, by its name in `/.well-known/jwks.json`."""
 
     kid: str
 
 
 class Quota(ResponseBody, frozen=True):
-    """How many agents the tenant may have, and has."""
+    """The number of agents that the tenant may have, and the number that it has."""
 
     kind: str
     most: int | None
@@ -80,6 +80,6 @@ class Quota(ResponseBody, frozen=True):
 
 
 class SetQuota(RequestFields, frozen=True):
-    """How many it may have from now on."""
+    """The new maximum of agents."""
 
     most: Annotated[int, Meta(ge=0, le=1_000_000_000)]

@@ -11,7 +11,7 @@ from tenure.faces.api.schemas.forms import Id, Instant, RequestFields, ResponseB
 
 
 class Token(ResponseBody, frozen=True):
-    """A token: all but the token itself."""
+    """A token, without its secret."""
 
     id: Id
     tenant: str
@@ -21,13 +21,13 @@ class Token(ResponseBody, frozen=True):
     expires_at: float | None
     revoked_at: float | None
     epoch: int
-    """The plane's epoch in which it was issued; in a later one it is no good."""
+    """The plane's epoch in which it was issued; it is invalid in a later one."""
     void: bool
-    """Whether it is no good since a restore."""
+    """Whether a restore has made it invalid."""
 
 
 class NewToken(Token, frozen=True):
-    """A new token, with the token itself: it is shown here and nowhere else."""
+    """A new token with its secret, which is shown only here."""
 
     token: str
 
@@ -43,14 +43,14 @@ Tenant = Annotated[str, Meta(pattern=rf"^({NAME_PATTERN})?$(?!\n)")]
 
 
 class ListTokens(RequestFields, frozen=True):
-    """Whose tokens are listed."""
+    """The tenant whose tokens are listed."""
 
     tenant: Tenant = ""
-    """Another tenant than the caller's own: for admins of the tenant `default` alone."""
+    """A tenant other than the caller's own: only for admins of the tenant `default`."""
 
 
 class CreateToken(RequestFields, frozen=True):
-    """For whom a token is."""
+    """The principal and role of a new token."""
 
     principal: Annotated[
         str,
@@ -58,11 +58,11 @@ class CreateToken(RequestFields, frozen=True):
     ]
     role: Role
     tenant: Tenant = ""
-    """Another tenant than the caller's own: for admins of the tenant `default` alone."""
+    """A tenant other than the caller's own: only for admins of the tenant `default`."""
     seconds: Annotated[float, Meta(gt=0, le=315_360_000)] | None = None
-    """How long it is good; null: until it is revoked."""
+    """How long it is valid; null: until it is revoked."""
 
 
 def token(view: TokenView, *, epoch: int) -> Token:
-    """A token as it is told in this epoch of the plane."""
+    """The response body for a token in this epoch of the plane."""
     return Token(**view._asdict(), void=view.epoch != epoch)
