@@ -284,7 +284,8 @@ def test_what_cannot_be_served_is_refused_before_anything_is_made(
 
 
 @pytest.mark.parametrize(
-    ("chain", "words"), [(None, "chain.pem, which cannot be read: No such"), ("x", "in PEM format (")]
+    ("chain", "words"),
+    [(None, "chain.pem, which cannot be read: No such"), ("x", "in PEM format (")],
 )
 def test_a_certificate_that_is_none_is_refused_at_the_start(chain, words, tmp_path, capsys):
     file = tmp_path / "chain.pem"
