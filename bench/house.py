@@ -21,7 +21,7 @@ from tenure.app.agents.in_flight import InFlight
 from tenure.core.errors import ProviderError
 from tenure.core.ids import resource_key
 from tenure.settings import Settings
-from tenure.wiring import embedded
+from tenure.wiring import open_embedded_providers
 
 AT_ONCE = 50
 SPEC = {"roles": ["reader"], "granted_by": "bench"}
@@ -32,7 +32,7 @@ def key(name):
 
 
 def house(home):
-    opening = partial(embedded, Settings(home=str(home), sandbox="off"), home)
+    opening = partial(open_embedded_providers, Settings(home=str(home), sandbox="off"), home)
     return open_shared_providers(home, opening, clock=SystemClock())
 
 

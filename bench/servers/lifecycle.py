@@ -78,7 +78,7 @@ class Remembered:
 
 async def main(home):
     settings = Settings(home=home, port=8450)
-    async with managing(settings, instead={"runtime": Remembered()}) as plane:
+    async with managing(settings, provider_overrides={"runtime": Remembered()}) as plane:
         await tokens.begin(plane, TOKEN)
         http_state = HttpState(plane)
         async with serving(http_state, Listen(port=0)) as address:

@@ -26,7 +26,7 @@ async def background(
     host = cast("asyncio.Task[Any]", asyncio.current_task())
     failure: BaseException | None = None
 
-    def ended(task: "asyncio.Task[Any]") -> None:
+    def on_end(task: "asyncio.Task[Any]") -> None:
         nonlocal failure
         failure = None if task.cancelled() else task.exception()
         if failure is None:
@@ -37,12 +37,12 @@ async def background(
             log.error("%s failed and is not started again", name, exc_info=failure)
 
     task = asyncio.create_task(work, name=name)
-    task.add_done_callback(ended)
+    task.add_done_callback(on_end)
     try:
         try:
             yield
         finally:
-            task.remove_done_callback(ended)
+            task.remove_done_callback(on_end)
             await cancel_and_wait(task)
     except asyncio.CancelledError:
         if required and failure is not None and not host.uncancel():

@@ -1,6 +1,6 @@
-"""Small private files, whole or not at all: written and flushed beside their place first.
+"""Small private files that are written atomically: to a temporary file first, which is flushed.
 
-Of two who *make* a file the first one's stays; who *replaces* it has the last word.
+If two processes create a file, the first one wins.  If two replace it, the last one wins.
 """
 
 import os
@@ -11,38 +11,38 @@ from pathlib import Path
 from tenure.core.errors import StoreError
 
 
-def make_whole(path: Path, content: bytes) -> None:
-    """Put this there for its owner alone, unless something is; on the disk when this returns.
+def create_atomically(path: Path, content: bytes) -> None:
+    """Create the file with mode 0600 unless it exists; it is on the disk when this returns.
 
-    Of several who make it at once the first one's stays, and the others must read it.
+    If several processes create it, the first one's content stays, and the others must read it.
     """
-    with _beside(path, content) as part, suppress(FileExistsError):
+    with _temporary_file(path, content) as part, suppress(FileExistsError):
         os.link(part, path)
 
 
-def replace_whole(path: Path, text: str) -> None:
-    """Put this there for its owner alone, whatever is; StoreError, and that stays, if it cannot."""
+def replace_atomically(path: Path, text: str) -> None:
+    """Replace or create the file with mode 0600; after a StoreError the old content stays."""
     try:
-        with _beside(path, text.encode()) as part:
+        with _temporary_file(path, text.encode()) as part:
             part.replace(path)
     except OSError as error:
         raise StoreError(
-            f"{path} cannot be written ({error.strerror}): what it said before stands."
-            " Make room, or make the folder writable."
+            f"{path} cannot be written ({error.strerror}): its old content stays."
+            " Free disk space, or make the folder writable."
         ) from None
 
 
 @contextmanager
-def _beside(path: Path, content: bytes) -> Iterator[Path]:
-    """A file with this in it, flushed, that is given its name in the block."""
+def _temporary_file(path: Path, content: bytes) -> Iterator[Path]:
+    """A flushed temporary file with this content; the block links or renames it to `path`."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.unlink(missing_ok=True)  # what a crash left
+    part.unlink(missing_ok=True)  # left by a crash
     try:
-        made = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(made, "wb") as out:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as out:
             out.write(content)
             out.flush()
-            os.fsync(made)
+            os.fsync(descriptor)
         yield part
     finally:
         part.unlink(missing_ok=True)
@@ -50,7 +50,7 @@ def _beside(path: Path, content: bytes) -> Iterator[Path]:
 
 
 def flush_folder(folder: Path) -> None:
-    """Have on the disk which names are in it."""
+    """Flush the directory entries of the folder."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

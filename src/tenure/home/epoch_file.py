@@ -1,8 +1,7 @@
-"""The epoch's file in a plane's home: one line of JSON, replaced whole, flushed, and private.
+"""The epoch file in a plane's home: one line of JSON, replaced atomically, flushed and private.
 
-It lies beside the store and is no part of it: a copy of the store that is put back does not bring
-an older epoch with it.  Several processes of a home write it: who builds on what it says holds its
-lock from the reading to the writing.
+It is not part of the store, so a restored copy of the store does not bring an older epoch back.
+Several processes of a home write it; each holds the file's lock from reading to writing.
 """
 
 import asyncio
@@ -12,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tenure.core.errors import StoreError, StoreLocked
-from tenure.home.atomic_file import replace_whole
+from tenure.home.atomic_file import replace_atomically
 from tenure.ports.epoch import Memo
 from tenure.sqlite.location import Lock
 
 NAME = "epoch"
 LOCK_SECONDS = 5.0
-"""How long another process may hold the file; it takes one write and one flush."""
+"""How long to wait for the lock; its holder needs it for one write and one flush."""
 PAUSE_SECONDS = 0.002
 
 
@@ -29,46 +28,46 @@ class EpochFile:
         self.path = home / NAME
 
     def read(self) -> Memo | None:
-        """What the file says; StoreError if it says nothing that makes sense."""
+        """The content of the file; None if there is none; StoreError if it is not valid."""
         try:
-            said = json.loads(self.path.read_bytes())
-            memo = Memo(**said)
+            content = json.loads(self.path.read_bytes())
+            memo = Memo(**content)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise self._odd(error.strerror or "unreadable") from None
+            raise self._unusable(error.strerror or "unreadable") from None
         except (ValueError, TypeError):
-            raise self._odd("it is not what Tenure wrote") from None
+            raise self._unusable("it is not what Tenure wrote") from None
         if not isinstance(memo.epoch, int) or memo.epoch < 1:
-            raise self._odd("it names no epoch")
+            raise self._unusable("it has no valid epoch")
         return memo
 
     def write(self, memo: Memo) -> None:
-        """Beside it first, then in its place."""
-        replace_whole(self.path, json.dumps(memo._asdict()) + "\n")
+        """Replace the file atomically."""
+        replace_atomically(self.path, json.dumps(memo._asdict()) + "\n")
 
-    async def revise(self, revised: Callable[[Memo | None], Memo | None]) -> None:
-        """Under the file's lock; StoreLocked if another process keeps it.  The loop goes on."""
-        await asyncio.to_thread(self._revise, revised)
+    async def revise(self, revision: Callable[[Memo | None], Memo | None]) -> None:
+        """Revise the file under its lock, on a thread; StoreLocked if it is not free in time."""
+        await asyncio.to_thread(self._revise, revision)
 
-    def _revise(self, revised: Callable[[Memo | None], Memo | None]) -> None:
+    def _revise(self, revision: Callable[[Memo | None], Memo | None]) -> None:
         lock = wait_for_lock(self.path)
         try:
-            after = revised(self.read())
+            after = revision(self.read())
             if after is not None:
                 self.write(after)
         finally:
             lock.release()
 
-    def _odd(self, why: str) -> StoreError:
+    def _unusable(self, why: str) -> StoreError:
         return StoreError(
             f"{self.path} cannot be used ({why}): nothing was touched. Move it away and say"
-            " tenure restore --hold, which begins a new epoch."
+            " tenure restore --hold, which starts a new epoch."
         )
 
 
 def wait_for_lock(path: Path) -> Lock:
-    """The lock of this file; StoreLocked if another process keeps it for too long."""
+    """Wait for the lock of this file; StoreLocked after LOCK_SECONDS."""
     until = time.monotonic() + LOCK_SECONDS
     while True:
         try:

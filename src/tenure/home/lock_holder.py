@@ -1,7 +1,7 @@
-"""The process that holds a lock, and whether it stands stopped: by the kernel's word.
+"""Finds the process that holds a lock, and whether it is stopped, as the kernel reports it.
 
-A pid alone proves nothing, since pids are used again: who wants to signal a process opens a pidfd
-while it is known to be that one.
+Pids are reused. To signal a process, a caller opens a pidfd first and then checks that the pid
+still belongs to the holder.
 """
 
 import fcntl
@@ -9,20 +9,20 @@ import os
 from pathlib import Path
 
 STOPPED = "T"
-"""A process that was sent SIGSTOP, or SIGTSTP by a terminal; one that a debugger holds is `t`."""
+"""State of a process after SIGSTOP or SIGTSTP; one that a debugger has stopped is `t`."""
 COUNTS = ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
 
 
-def named(path: Path) -> int:
-    """The process that has written its name into `<path>.lock`, or did last; 0 if none has."""
+def recorded_holder(path: Path) -> int:
+    """The pid in `<path>.lock`, which its last holder wrote; 0 if there is none."""
     try:
         return int(Path(f"{path}.lock").read_text(encoding="ascii"))
     except (OSError, ValueError):
         return 0
 
 
-def holder(path: Path) -> int:
-    """The process that holds `<path>.lock` now; 0 if nobody does."""
+def current_holder(path: Path) -> int:
+    """The pid of the process that holds `<path>.lock` now; 0 if none does."""
     try:
         lock = os.open(f"{path}.lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -30,19 +30,19 @@ def holder(path: Path) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return named(path)
+        return recorded_holder(path)
     finally:
         os.close(lock)
     return 0
 
 
-def stopped(pid: int) -> int | None:
-    """A number that stays the same while this process stands stopped; None if it does not."""
+def stopped_mark(pid: int) -> int | None:
+    """A number that stays the same while the process is stopped; None if it is not stopped."""
     try:
-        said = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    lines = dict(line.split(":\t", 1) for line in said.splitlines() if ":\t" in line)
+    lines = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
     if not lines.get("State", "").startswith(STOPPED):
         return None
     return sum(int(lines.get(count, 0)) for count in COUNTS)

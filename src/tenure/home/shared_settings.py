@@ -1,7 +1,8 @@
-"""What holds for every process of a home: one line of JSON, replaced whole, flushed, and private.
+"""Settings that all processes of a home share: one line of JSON in the file `terms`.
 
-`tenure up` says it and whoever opens the embedded providers writes it, having the lock on them; a
-worker reads it.  So a worker that comes to serve them does it as `up` was told to.
+The settings come from the options of `tenure up`.  The process that opens the embedded providers
+writes the file, under the lock on the providers; workers read it.  So a worker that takes over the
+providers serves them with the options of `tenure up`.  The file is replaced atomically and flushed.
 """
 
 import json
@@ -11,14 +12,14 @@ from typing import Any, Final, NamedTuple
 
 from tenure.core.errors import Invalid, StoreError
 from tenure.core.limits import OUTBOX_TENANT_MAX
-from tenure.home.atomic_file import replace_whole
+from tenure.home.atomic_file import replace_atomically
 from tenure.ports.clock import Clock
 
 NAME = "terms"
-BEGUN_SECONDS = 10.0
-"""How long a process that joins waits for the one that begins the home."""
+FIRST_START_SECONDS = 10.0
+"""How long a worker waits for the first `tenure up` of its home."""
 PAUSE_SECONDS = 0.1
-AGREED: Final = (
+SHARED_NAMES: Final = (
     "sandbox",
     "webhooks_here",
     "drift",
@@ -26,26 +27,26 @@ AGREED: Final = (
     "keep_operations_days",
     "keep_events_per_tenant",
 )
-"""What every process of a home does alike: terms, and settings under the same names."""
+"""Names of the settings that are equal in all processes of a home."""
 
-NAMED: Final = (
+HOW_TO_NAME: Final = (
     "by --store or TENURE_STORE; a new plane needs a home of its own, by --home or TENURE_HOME"
 )
-"""What to do about a home and a store that are not of one plane."""
+"""The part of an error text that says what to do if home and store are of different planes."""
 
 
-def agreed_of(said: object) -> dict[str, Any]:
-    """What these settings, or these terms, say of it."""
-    return {name: getattr(said, name) for name in AGREED}
+def shared_values(source: object) -> dict[str, Any]:
+    """The shared values of a `Settings` or a `SharedSettings`."""
+    return {name: getattr(source, name) for name in SHARED_NAMES}
 
 
-class Terms(NamedTuple):
-    """What they share."""
+class SharedSettings(NamedTuple):
+    """The content of the file."""
 
     home: str
-    """The home's own name, given once: a store that several processes share knows it."""
+    """The random name of the home, which never changes; a shared store has it in its plane row."""
     store: str = ""
-    """Where the plane's records are, without a password; empty: in the home."""
+    """The address of the store without its password; empty if the store is in the home."""
     issuer: str = ""
     sandbox: str = "auto"
     webhooks_here: bool = False
@@ -53,88 +54,90 @@ class Terms(NamedTuple):
     keep_findings_days: float = 30.0
     keep_operations_days: float = 90.0
     keep_events_per_tenant: int = OUTBOX_TENANT_MAX
-    """Whoever leads repairs, or forgets what is over; it may be any of them."""
+    """Retention is done by the leader, which may be any of the processes."""
 
 
-class TermsFile:
-    """The terms of one home."""
+class SharedSettingsFile:
+    """The file of shared settings in one home."""
 
     def __init__(self, home: Path) -> None:
         self.path = home.absolute() / NAME
 
-    def read(self) -> Terms | None:
-        """What was last written; None if no plane was ever started here.
+    def read(self) -> SharedSettings | None:
+        """The stored settings; None if no plane was ever started in this home.
 
-        A newer release may have written more, which only its own processes heed.
+        Names that only a newer release knows are ignored.
         """
         try:
-            said = dict(json.loads(self.path.read_bytes()))
-            return Terms(**{name: said[name] for name in Terms._fields if name in said})
+            content = dict(json.loads(self.path.read_bytes()))
+            return SharedSettings(
+                **{name: content[name] for name in SharedSettings._fields if name in content}
+            )
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, TypeError) as error:
             raise StoreError(
                 f"{self.path} cannot be used ({error}): nothing was touched. Put it back as it was;"
-                " if it is lost, remove it and start tenure up, with --new-home if --store is said."
+                " if it is lost, remove it and start tenure up, with --new-home if you use --store."
             ) from None
 
-    async def begun(self, clock: Clock) -> None:
-        """Return once a plane was started here; Invalid if none was for a while."""
-        until = clock.monotonic() + BEGUN_SECONDS
+    async def wait_for_first_start(self, clock: Clock) -> None:
+        """Wait until a plane was started in this home; Invalid after FIRST_START_SECONDS."""
+        until = clock.monotonic() + FIRST_START_SECONDS
         while self.read() is None:
             if clock.monotonic() > until:
                 raise Invalid(
-                    f"no tenure up was started in {self.path.parent} yet, so what its workers are"
-                    " to do is not known: name the plane's home, by --home or TENURE_HOME, or start"
-                    " tenure up there first. Nothing was made"
+                    f"no tenure up was started in {self.path.parent} yet, so the settings of its"
+                    " workers are not known: name the plane's home, by --home or TENURE_HOME, or"
+                    " start tenure up there first. Nothing was created"
                 )
             await clock.sleep(PAUSE_SECONDS)
 
     def refuse_store_here(self) -> None:
-        """Invalid if the plane of this home keeps its records elsewhere: it has no file here."""
+        """Raise Invalid if the plane of this home has its store elsewhere."""
         terms = self.read()
         if terms is not None and terms.store:
             raise Invalid(
                 f"{self.path.parent} is the home of a plane whose store is {terms.store}: name it,"
-                f" {NAMED}. Nothing was touched"
+                f" {HOW_TO_NAME}. Nothing was touched"
             )
 
-    def opened(self, told: Terms | None, issuer: str) -> Terms:
-        """What holds from now on, by the word of who opens the providers and has their lock.
+    def update(self, own: SharedSettings | None, issuer: str) -> SharedSettings:
+        """Write the settings of the process that opens the providers, and return the result.
 
-        None is the word of one that joins: it keeps what holds.  So is the issuer kept that other
-        processes have, if any do.
+        `own` is None for a worker: it keeps the stored settings.  `issuer` is the one that other
+        running processes use, if any; it is kept too.  The caller has the lock on the providers.
         """
-        kept = self.read()
-        said = told or kept
-        if said is None:
-            raise self._gone()
-        home = kept.home if kept is not None else secrets.token_hex(16)
-        terms = said._replace(home=home, issuer=issuer or said.issuer)
-        if terms != kept:
+        stored = self.read()
+        base = own or stored
+        if base is None:
+            raise self._file_removed()
+        home = stored.home if stored is not None else secrets.token_hex(16)
+        terms = base._replace(home=home, issuer=issuer or base.issuer)
+        if terms != stored:
             self.write(terms)
         return terms
 
-    def agreed(self, told: Terms | None) -> Terms:
-        """What holds; Invalid if this process was told otherwise and others run by it."""
+    def read_agreed(self, own: SharedSettings | None) -> SharedSettings:
+        """The stored settings; Invalid if the options of this process differ from them."""
         terms = self.read()
         if terms is None:
-            raise self._gone()
-        if told is not None and not told.store:
+            raise self._file_removed()
+        if own is not None and not own.store:
             self.refuse_store_here()
-        for option, theirs in agreed_of(terms).items():
-            mine = getattr(told or terms, option)
+        for option, theirs in shared_values(terms).items():
+            mine = getattr(own or terms, option)
             if mine != theirs:
                 raise Invalid(
-                    f"processes run in {self.path.parent} with {option}={theirs}, and this one was"
-                    f" told {option}={mine}: say the same, or stop all of them first. Nothing was"
+                    f"processes run in {self.path.parent} with {option}={theirs}, and this one has"
+                    f" {option}={mine}: use the same value, or stop all of them first. Nothing was"
                     " started"
                 )
         return terms
 
-    def _gone(self) -> Invalid:
+    def _file_removed(self) -> Invalid:
         return Invalid(f"{self.path} was removed meanwhile: start tenure up again")
 
-    def write(self, terms: Terms) -> None:
-        """It is on disk when this returns."""
-        replace_whole(self.path, json.dumps(terms._asdict()) + "\n")
+    def write(self, terms: SharedSettings) -> None:
+        """Replace the file; it is on the disk when this returns."""
+        replace_atomically(self.path, json.dumps(terms._asdict()) + "\n")

@@ -1,7 +1,8 @@
-"""The watermark of a shared store, in a file of the home: one line of JSON, replaced whole.
+"""The watermark of a shared store, in a file of the home: one line of JSON.
 
-It says what the store was last seen to have.  Several processes of a home write it, under its lock;
-it only rises, and an epoch's watermark replaces every one of an earlier epoch.
+It records how far the store was when a process last read it.  Several processes of a home replace
+the file atomically under its lock.  It only rises; a watermark of a newer epoch replaces any of an
+earlier one.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import json
 from pathlib import Path
 
 from tenure.core.errors import StoreError
-from tenure.home.atomic_file import replace_whole
+from tenure.home.atomic_file import replace_atomically
 from tenure.home.epoch_file import wait_for_lock
 from tenure.ports.epoch import Watermark
 
@@ -24,7 +25,7 @@ class WatermarkFile:
         self.path = home / NAME
 
     def read(self) -> tuple[int, Watermark] | None:
-        """The epoch and its watermark; None before the first; StoreError if it makes no sense."""
+        """The epoch and its watermark; None if there is no file; StoreError if it is not valid."""
         try:
             content = json.loads(self.path.read_bytes())
             watermark = Watermark(
@@ -40,7 +41,7 @@ class WatermarkFile:
             ) from None
 
     async def write(self, epoch: int, watermark: Watermark) -> None:
-        """Replace what the file says if this is newer; the event loop goes on meanwhile."""
+        """Replace the file if this watermark is newer; the event loop is not blocked."""
         await asyncio.to_thread(self._write, epoch, watermark)
 
     def _write(self, epoch: int, watermark: Watermark) -> None:
@@ -49,6 +50,6 @@ class WatermarkFile:
             last = self.read()
             if last is None or (last[0], last[1].number) < (epoch, watermark.number):
                 content = {"epoch": epoch, **watermark._asdict()}
-                replace_whole(self.path, json.dumps(content) + "\n")
+                replace_atomically(self.path, json.dumps(content) + "\n")
         finally:
             lock.release()

@@ -1,5 +1,5 @@
-"""What an operator does to a plane's files: back up, restore, look at an upgrade, move the store.
+"""Operator commands on a plane's files: back up, restore, inspect an upgrade, move the store.
 
-Nothing here starts a plane.  What a home holds is told by `tenure.wiring`; everything is written
-beside its place, flushed, and put there whole.
+Nothing here starts a plane.  `tenure.wiring` lists the files of a home.  Every file is written
+under a temporary name, flushed, and then renamed.
 """

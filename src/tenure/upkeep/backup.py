@@ -1,8 +1,8 @@
 """A backup: a directory with one consistent copy of each file of a home, and a manifest.
 
-The store is copied first: what it knows is then in the providers' copies too, or was removed since.
-Sealing keys and the token are left out; a restore makes new ones.  The directory has its name only
-once everything in it is on disk.
+The store is copied first, so every resource that it records is in the providers' copies too, unless
+it was removed since.  Sealing keys and the token are left out; a restore creates new ones.  The
+directory gets its name only after everything in it is on the disk.
 """
 
 import json
@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 import apsw
 
 from tenure.core.errors import Invalid, StoreError
-from tenure.home.atomic_file import flush_folder, make_whole
+from tenure.home.atomic_file import create_atomically, flush_folder
 from tenure.home.epoch_file import EpochFile
-from tenure.home.shared_settings import TermsFile
+from tenure.home.shared_settings import SharedSettingsFile
 from tenure.ports.epoch import Memo
 from tenure.sqlite.copy import copy_now
 from tenure.upkeep.homes import (
     STORE,
     HomeFile,
     content,
-    is_there,
+    has_plane,
     reading,
     refuse_foreign,
     store_elsewhere,
@@ -36,12 +36,12 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 CHUNK = 1 << 20
 
-Told = Callable[[str], None]
-"""Hears of progress, a line at a time."""
+Report = Callable[[str], None]
+"""Called with each line of progress."""
 
 
 class BackupFile(NamedTuple):
-    """One file of a backup, as the manifest tells of it."""
+    """One file of a backup, as the manifest describes it."""
 
     size: int
     sha256: str
@@ -51,7 +51,7 @@ class BackupFile(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What a backup holds."""
+    """The content of a backup."""
 
     tenure: str
     made_at: float
@@ -62,28 +62,28 @@ class Manifest(NamedTuple):
     open_operations: int
     files: dict[str, BackupFile]
     store: str = ""
-    """Where the store is, if it is no file and so not in the backup."""
+    """The address of a PostgreSQL store, which is not in the backup; empty for a file."""
     home: str = ""
-    """The name by which such a store knows its home."""
+    """The home's name in the plane row of such a store."""
 
 
 def back_up(
-    home: Path, target: Path, files: Sequence[HomeFile], *, release: str, now: float, told: Told
+    home: Path, target: Path, files: Sequence[HomeFile], *, release: str, now: float, report: Report
 ) -> Manifest:
     """Write a backup of this home to `target`, which must not exist; a plane may run meanwhile."""
-    if not is_there(home):
+    if not has_plane(home):
         raise Invalid(f"{home} holds no plane: there is no {STORE} in it. Nothing was written")
     if elsewhere := store_elsewhere(home):
-        files = [held for held in files if held.name != STORE]  # one that was left there is no more
-        told(f"the store is not in this backup: it is {elsewhere}. Copy it first, by pg_dump")
+        files = [file for file in files if file.name != STORE]  # an old file is no store any more
+        report(f"the store is not in this backup: it is {elsewhere}. Copy it first, by pg_dump")
     if target.exists() or target.is_symlink():
         raise Invalid(f"{target} exists: it was left as it is. Name a new directory")
     partial = target.with_name(f"{target.name}.partial")
     try:
         if partial.exists():
-            shutil.rmtree(partial)  # what an interrupted backup left
+            shutil.rmtree(partial)  # left by an interrupted backup
         partial.mkdir(mode=0o700, parents=True)
-        manifest = _write(home, partial, files, release=release, now=now, told=told)
+        manifest = _write(home, partial, files, release=release, now=now, report=report)
         partial.rename(target)
         flush_folder(target.absolute().parent)
     except OSError as error:
@@ -96,19 +96,25 @@ def back_up(
 
 
 def _write(
-    home: Path, partial: Path, files: Sequence[HomeFile], *, release: str, now: float, told: Told
+    home: Path,
+    partial: Path,
+    files: Sequence[HomeFile],
+    *,
+    release: str,
+    now: float,
+    report: Report,
 ) -> Manifest:
-    copied: dict[str, BackupFile] = {}
-    for held in files:
-        source = home / held.name
+    backup_files: dict[str, BackupFile] = {}
+    for file in files:
+        source = home / file.name
         if not source.exists():
             continue
-        refuse_foreign(source, held)
-        copy_now(source, partial / held.name)
-        copied[held.name] = one = _seal(partial / held.name)
-        told(f"{held.name}: {one.size / (1 << 20):.1f} MiB, {sum(one.rows.values())} rows")
-    memo, terms = EpochFile(home).read() or Memo(), TermsFile(home).read()
-    if terms is not None and terms.store:
+        refuse_foreign(source, file)
+        copy_now(source, partial / file.name)
+        backup_files[file.name] = one = _seal(partial / file.name)
+        report(f"{file.name}: {one.size / (1 << 20):.1f} MiB, {sum(one.rows.values())} rows")
+    memo, shared = EpochFile(home).read() or Memo(), SharedSettingsFile(home).read()
+    if shared is not None and shared.store:
         manifest = Manifest(
             release,
             now,
@@ -117,44 +123,46 @@ def _write(
             memo.position,
             memo.head,
             0,
-            copied,
-            store=terms.store,
-            home=terms.home,
+            backup_files,
+            store=shared.store,
+            home=shared.home,
         )
     else:
-        manifest = _with_store(partial, copied, memo, release=release, now=now)
-    _remove_leftovers(partial, copied)
-    make_whole(partial / MANIFEST, _text(manifest).encode())
+        manifest = _manifest_with_store(partial, backup_files, memo, release=release, now=now)
+    _remove_leftovers(partial, backup_files)
+    create_atomically(partial / MANIFEST, _text(manifest).encode())
     return manifest
 
 
-def _with_store(
-    partial: Path, copied: dict[str, BackupFile], memo: Memo, *, release: str, now: float
+def _manifest_with_store(
+    partial: Path, backup_files: dict[str, BackupFile], memo: Memo, *, release: str, now: float
 ) -> Manifest:
-    """What the copy of the store says."""
+    """The manifest of a backup that contains the store, read from its copy."""
     with reading(partial / STORE) as store:
         plane, epoch = _plane(store)
         audit = (
             store.execute(
                 "SELECT position, hash FROM audit ORDER BY position DESC LIMIT 1"
             ).fetchone()
-            if "audit" in copied[STORE].rows
+            if "audit" in backup_files[STORE].rows
             else None
         )
         still_open = store.execute("SELECT count(*) FROM operation WHERE ended_at IS NULL").get
     position, head = audit or (0, "")
-    return Manifest(release, now, plane, max(epoch, memo.epoch), position, head, still_open, copied)
+    return Manifest(
+        release, now, plane, max(epoch, memo.epoch), position, head, still_open, backup_files
+    )
 
 
-def _remove_leftovers(partial: Path, copied: dict[str, BackupFile]) -> None:
-    """Reading a copy makes files beside it, which say nothing."""
+def _remove_leftovers(partial: Path, backup_files: dict[str, BackupFile]) -> None:
+    """Delete the empty -wal and -shm files that reading the copies has created."""
     for path in partial.iterdir():
-        if path.name not in copied:
+        if path.name not in backup_files:
             path.unlink()
 
 
 def _plane(store: apsw.Connection) -> tuple[str, int]:
-    """Whose store it is, and its epoch if it knows of one."""
+    """The plane's name and epoch in the store; epoch 1 if the store has none."""
     columns = {row[1] for row in store.execute("PRAGMA table_info(plane)")}
     epoch = "epoch" if "epoch" in columns else "NULL"
     row = store.execute(f"SELECT name, {epoch} FROM plane WHERE one = 'this'").fetchone()  # noqa: S608 (two words)
@@ -162,13 +170,13 @@ def _plane(store: apsw.Connection) -> tuple[str, int]:
 
 
 def _seal(path: Path) -> BackupFile:
-    """Flush one copy, for its owner alone, and say what is in it."""
+    """Flush one copy with mode 0600 and describe its content."""
     path.chmod(0o600)
-    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
     with reading(path) as reader:
         found = content(reader)
     return BackupFile(path.stat().st_size, digest(path), *found)
@@ -176,48 +184,48 @@ def _seal(path: Path) -> BackupFile:
 
 def digest(path: Path) -> str:
     """The SHA-256 of a file."""
-    summed = sha256()
+    hasher = sha256()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
-            summed.update(chunk)
-    return summed.hexdigest()
+            hasher.update(chunk)
+    return hasher.hexdigest()
 
 
 def _text(manifest: Manifest) -> str:
     at = datetime.fromtimestamp(manifest.made_at, UTC).isoformat(timespec="seconds")
-    said = {"format": FORMAT, **manifest._asdict(), "made": at}
+    body = {"format": FORMAT, **manifest._asdict(), "made": at}
     if not manifest.store:
-        del said["store"], said["home"]
-    said["files"] = {name: one._asdict() for name, one in manifest.files.items()}
-    return json.dumps(said, indent=2) + "\n"
+        del body["store"], body["home"]
+    body["files"] = {name: one._asdict() for name, one in manifest.files.items()}
+    return json.dumps(body, indent=2) + "\n"
 
 
 # --- reading one ---------------------------------------------------------------------------------
 
 
-def read(backup: Path, files: Sequence[HomeFile], *, told: Told) -> Manifest:
-    """The manifest of a backup, once every file is found to be what it says; else Invalid."""
+def read(backup: Path, files: Sequence[HomeFile], *, report: Report) -> Manifest:
+    """The manifest of a backup after checking every file against it; Invalid if one differs."""
     try:
-        said: dict[str, Any] = json.loads((backup / MANIFEST).read_bytes())
-        number = said.pop("format")
-        said.pop("made")
-        copied = {str(name): BackupFile(**one) for name, one in said.pop("files").items()}
-        manifest = Manifest(files=copied, **said)
+        body: dict[str, Any] = json.loads((backup / MANIFEST).read_bytes())
+        number = body.pop("format")
+        body.pop("made")
+        backup_files = {str(name): BackupFile(**one) for name, one in body.pop("files").items()}
+        manifest = Manifest(files=backup_files, **body)
     except FileNotFoundError:
         raise Invalid(f"{backup} is no backup: there is no {MANIFEST} in it") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise Invalid(f"{backup / MANIFEST} is not what Tenure wrote ({error})") from None
     if number != FORMAT:
         raise Invalid(f"{backup} has format {number}; this release reads {FORMAT}")
-    by_name = {held.name: held for held in files}
-    if (STORE in copied) == bool(manifest.store) or not copied.keys() <= by_name.keys():
+    by_name = {file.name: file for file in files}
+    if (STORE in backup_files) == bool(manifest.store) or not backup_files.keys() <= by_name.keys():
         raise Invalid(f"{backup / MANIFEST} names other files than a home holds")
-    for name, one in copied.items():
+    for name, one in backup_files.items():
         path = backup / name
         if not path.is_file() or path.is_symlink():
             raise Invalid(f"{path} is missing: this backup is not whole")
         if path.stat().st_size != one.size or digest(path) != one.sha256:
             raise Invalid(f"{path} is not what was backed up: its SHA-256 differs")
         refuse_foreign(path, by_name[name])
-        told(f"{name}: as it was written")
+        report(f"{name}: unchanged since the backup")
     return manifest

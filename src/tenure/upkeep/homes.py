@@ -1,4 +1,4 @@
-"""The files of a home: whose each is, how it is read without touching it, and what it holds."""
+"""The files of a home: their owners and content, read without changing them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,44 +8,44 @@ from typing import NamedTuple
 import apsw
 
 from tenure.core.errors import StoreError
-from tenure.home.shared_settings import TermsFile
+from tenure.home.shared_settings import SharedSettingsFile
 from tenure.sqlite import location
 from tenure.sqlite.migrations import Migration, last_migration
 
 STORE = "tenure.db"
 ENDS = ("", "-wal", "-shm", "-journal")
-"""What belongs to one SQLite file."""
+"""Suffixes of the files that belong to one SQLite database."""
 
 
 class HomeFile(NamedTuple):
-    """One file that a home holds, and what it is to this release."""
+    """One database file of a home, with its application id and migrations in this release."""
 
     name: str
     application_id: int
     migrations: list[Migration]
     renew: Callable[[Path], None] = lambda _: None
-    """Makes void, in the file of a home that is restored, what must not be good again."""
+    """Invalidates, in the file of a restored home, rows that must not be valid again."""
 
 
 class Content(NamedTuple):
-    """What is in one file."""
+    """Versions and row counts of one file."""
 
     version: int
-    """The last migration that older code cannot live without."""
-    reached: int
+    """The last migration that older code cannot work with (`user_version`)."""
+    last_migration: int
     rows: dict[str, int]
     """Rows of every table."""
 
 
-def is_there(home: Path) -> bool:
-    """Whether a plane lives in this home, wherever its store is."""
+def has_plane(home: Path) -> bool:
+    """Whether a plane was started in this home, wherever its store is."""
     return bool(store_elsewhere(home)) or (home / STORE).is_file()
 
 
 def store_elsewhere(home: Path) -> str:
-    """Where the store is that is not in the home, as it may be told; empty: it is there."""
-    terms = TermsFile(home).read()
-    return terms.store if terms is not None else ""
+    """The address of a store outside the home, without password; empty if it is in the home."""
+    shared = SharedSettingsFile(home).read()
+    return shared.store if shared is not None else ""
 
 
 @contextmanager
@@ -69,9 +69,9 @@ def _unreadable(path: Path, error: apsw.Error) -> StoreError:
     return StoreError(f"{path} cannot be read ({error}): nothing was changed.")
 
 
-def refuse_foreign(path: Path, held: HomeFile) -> None:
-    """StoreForeign or StoreNewer if this release could not open the file."""
-    location.check_header(path, application_id=held.application_id, version=len(held.migrations))
+def refuse_foreign(path: Path, file: HomeFile) -> None:
+    """Raise StoreForeign or StoreNewer if this release cannot open the file."""
+    location.check_header(path, application_id=file.application_id, version=len(file.migrations))
 
 
 def content(reader: apsw.Connection) -> Content:
@@ -87,12 +87,12 @@ def content(reader: apsw.Connection) -> Content:
     return Content(int(reader.pragma("user_version")), last_migration(reader), rows)
 
 
-def is_sound(path: Path, held: HomeFile) -> bool:
-    """Whether a file of a home can go on being used: it is there, ours, and whole."""
+def is_sound(path: Path, file: HomeFile) -> bool:
+    """Whether a file of a home is usable: it exists, belongs to Tenure, and is not corrupt."""
     if not path.exists() or path.stat().st_size == 0:
         return False
     try:
-        refuse_foreign(path, held)
+        refuse_foreign(path, file)
         with reading(path) as reader:
             return bool(reader.pragma("quick_check") == "ok" and last_migration(reader))
     except StoreError:

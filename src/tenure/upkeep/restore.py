@@ -1,9 +1,9 @@
-"""A restore: the store of a backup is put into a home, and the plane is held until it is confirmed.
+"""A restore: the store of a backup is put into a home; the plane is paused until it is confirmed.
 
-The epoch is raised before anything else, outside the store: from that instant every token that was
-issued before is void, whatever becomes of this process.  The providers' own files are newer than
-the backup wherever they are there and whole, so they stay: what was revoked or deleted since is not
-brought back.  What is replaced is kept aside.
+The epoch is raised first, outside the store: from then on every token issued before is void, even
+if this process is killed.  The providers' own files stay if they exist and are not corrupt, because
+they are newer than the backup: resources that were revoked or deleted since do not come back.
+Replaced files are moved to a directory `aside-EPOCH`.
 """
 
 import os
@@ -17,66 +17,68 @@ import apsw
 from tenure.core.errors import StoreError
 from tenure.home.atomic_file import flush_folder
 from tenure.home.epoch_file import EpochFile
-from tenure.home.shared_settings import Terms, TermsFile
+from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.ports.epoch import Memo
 from tenure.sqlite.copy import copy_now
 from tenure.sqlite.gate import open_file
 from tenure.sqlite.location import Lock
 from tenure.upkeep import backup
-from tenure.upkeep.backup import Manifest, Told
+from tenure.upkeep.backup import Manifest, Report
 from tenure.upkeep.homes import ENDS, STORE, HomeFile, is_sound, reading
 
 NEW = ".restoring"
-LEFT_BEHIND = ("token", "address")
-"""What a home tells of a plane that is no more."""
+REMOVED_FILES = ("token", "address")
+"""Files that belong to the plane before the restore."""
 
 
 class RestoreReport(NamedTuple):
-    """What a restore has done."""
+    """The result of a restore."""
 
     epoch: int
     aside: Path
-    """Where what was replaced is kept."""
+    """The directory with the replaced files."""
     replaced: list[str]
     stayed: list[str]
-    """Providers' files that are newer than the backup, and were left."""
+    """Providers' files that were kept, because they are newer than the backup."""
     store: str = ""
-    """Where the store is, if it is no file and so was not restored."""
+    """The address of a PostgreSQL store, which was not restored; empty for a file."""
 
 
-def restore(source: Path, home: Path, files: Sequence[HomeFile], *, told: Told) -> RestoreReport:
-    """Put a backup into this home; verified first, refused while a plane runs there.
+def restore(
+    source: Path, home: Path, files: Sequence[HomeFile], *, report: Report
+) -> RestoreReport:
+    """Verify a backup and put it into this home; refused while a plane runs there.
 
-    It can be repeated after a crash at any instant: a home in which it did not end does not start.
+    After a crash at any point it can be repeated; until then no plane starts in the home.
     """
-    manifest = backup.read(source, files, told=told)
+    manifest = backup.read(source, files, report=report)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(home, files):
+    with lock_home(home, files):
         if home.stat().st_mode & 0o077:
             home.chmod(0o700)
-            told(f"{home}: for its owner alone from now on (0700)")
+            report(f"{home}: mode set to 0700")
         keeper = EpochFile(home)
         epoch = _last_epoch(home, keeper, manifest) + 1
         keeper.write(Memo(epoch, f"restored from {source.name}", restoring=str(source)))
-        told(f"epoch {epoch} begins: what was issued before is void")
+        report(f"epoch {epoch} begins: tokens issued before are void")
         aside = home / f"aside-{epoch}"
         aside.mkdir(mode=0o700)
         replaced, stayed = [], []
-        for held in files:
-            path = home / held.name
-            if held.name == STORE and manifest.store:
-                continue  # it is no file of the home
-            if held.name != STORE and is_sound(path, held):
-                stayed.append(held.name)
-                copy_now(path, aside / held.name)
-            elif held.name in manifest.files:
-                replaced.append(held.name)
-                _replace(source / held.name, path, aside, held)
+        for file in files:
+            path = home / file.name
+            if file.name == STORE and manifest.store:
+                continue  # the store is not in the home
+            if file.name != STORE and is_sound(path, file):
+                stayed.append(file.name)
+                copy_now(path, aside / file.name)
+            elif file.name in manifest.files:
+                replaced.append(file.name)
+                _replace(source / file.name, path, aside, file)
             if path.exists():
-                held.renew(path)
-                told(f"{held.name}: {'stays' if held.name in stayed else 'restored'}")
-        _agree(TermsFile(home), manifest)
-        for name in LEFT_BEHIND:
+                file.renew(path)
+                report(f"{file.name}: {'stays' if file.name in stayed else 'restored'}")
+        _update_shared_settings(SharedSettingsFile(home), manifest)
+        for name in REMOVED_FILES:
             _move(home / name, aside)
         flush_folder(aside)
         flush_folder(home)
@@ -86,40 +88,40 @@ def restore(source: Path, home: Path, files: Sequence[HomeFile], *, told: Told) 
 
 
 def hold(home: Path, files: Sequence[HomeFile]) -> int:
-    """Begin a new epoch in a home whose store was put back by other means; the epoch."""
-    with locked(home, files):
+    """Start and return a new epoch, in a home whose store was restored by other means."""
+    with lock_home(home, files):
         keeper = EpochFile(home)
         epoch = _last_epoch(home, keeper, None) + 1
-        why = "its store was put back by other means"
+        why = "its store was restored by other means"
         keeper.write(Memo(epoch, why, restoring=why))
-        for held in files:
-            if (home / held.name).exists():
-                held.renew(home / held.name)
+        for file in files:
+            if (home / file.name).exists():
+                file.renew(home / file.name)
         (home / "token").unlink(missing_ok=True)
         keeper.write(Memo(epoch, why))
     return epoch
 
 
-def _agree(file: TermsFile, manifest: Manifest) -> None:
-    """The home's terms say where the store is that was restored."""
-    terms = file.read()
-    if terms is None and manifest.store:
-        file.write(Terms(manifest.home, manifest.store))
-    elif terms is not None and terms.store and not manifest.store:
-        file.write(terms._replace(store=""))
+def _update_shared_settings(shared_file: SharedSettingsFile, manifest: Manifest) -> None:
+    """Set the store in the home's shared settings to the restored one."""
+    shared = shared_file.read()
+    if shared is None and manifest.store:
+        shared_file.write(SharedSettings(manifest.home, manifest.store))
+    elif shared is not None and shared.store and not manifest.store:
+        shared_file.write(shared._replace(store=""))
 
 
 @contextmanager
-def locked(home: Path, files: Sequence[HomeFile]) -> Iterator[None]:
-    """Keep every plane out of the home; StoreLocked if one is there."""
+def lock_home(home: Path, files: Sequence[HomeFile]) -> Iterator[None]:
+    """Lock the files of the home against every plane; StoreLocked if one runs."""
     with ExitStack() as stack:
-        for held in files:
-            stack.callback(Lock.take(home / held.name).release)
+        for file in files:
+            stack.callback(Lock.take(home / file.name).release)
         yield
 
 
 def _last_epoch(home: Path, keeper: EpochFile, manifest: Manifest | None) -> int:
-    """The greatest epoch that anything here tells of."""
+    """The greatest epoch in the epoch file, the manifest and the store."""
     memo = keeper.read()
     epochs = [manifest.epoch if manifest else 1, memo.epoch if memo else 1]
     if (home / STORE).exists():
@@ -131,14 +133,14 @@ def _last_epoch(home: Path, keeper: EpochFile, manifest: Manifest | None) -> int
     return max(epochs)
 
 
-def _replace(source: Path, path: Path, aside: Path, held: HomeFile) -> None:
-    """Make the copy ready beside its place, move what is there aside, and put it there."""
+def _replace(source: Path, path: Path, aside: Path, file: HomeFile) -> None:
+    """Prepare the copy under a temporary name, move the old files aside, and rename the copy."""
     new = path.with_name(path.name + NEW)
     for end in (*ENDS, ".lock"):
         Path(f"{new}{end}").unlink(missing_ok=True)
     copy_now(source, new)
     new.chmod(0o600)
-    _make_ready(new, held)
+    _migrate_copy(new, file)
     for end in ENDS:
         _move(Path(f"{path}{end}"), aside)
     new.replace(path)
@@ -146,13 +148,13 @@ def _replace(source: Path, path: Path, aside: Path, held: HomeFile) -> None:
     flush_folder(path.parent)
 
 
-def _make_ready(new: Path, held: HomeFile) -> None:
-    """Bring it to this release.  The next start begins the epoch in it, before anything moves."""
-    opened = open_file(new, held.migrations, application_id=held.application_id)
+def _migrate_copy(new: Path, file: HomeFile) -> None:
+    """Migrate the copy to this release.  The next start writes the new epoch into it."""
+    database = open_file(new, file.migrations, application_id=file.application_id)
     try:
-        opened.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        database.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:
-        opened.close()
+        database.close()
     descriptor = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""What this release would do to a home: its migrations, and the open operations it must finish.
+"""Inspects a home for an upgrade: pending migrations, and open operations to finish.
 
-It changes nothing, and says whether the release that wrote the home could go back to it.
+It changes nothing.  The report says whether the previous release could use the home again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,10 @@ import apsw
 
 from tenure.core.errors import Invalid, StoreError
 from tenure.core.plan import Plan
-from tenure.home.shared_settings import TermsFile
+from tenure.home.shared_settings import SharedSettingsFile
 from tenure.plans.catalogue import Catalogue
 from tenure.sqlite.migrations import Migration, last_migration
-from tenure.upkeep.homes import STORE, HomeFile, is_there, reading, refuse_foreign, store_elsewhere
+from tenure.upkeep.homes import STORE, HomeFile, has_plane, reading, refuse_foreign, store_elsewhere
 
 
 class Pending(NamedTuple):
@@ -23,96 +23,96 @@ class Pending(NamedTuple):
     file: str
     name: str
     only_adds: bool
-    """Whether the release before can go on with the file afterwards."""
+    """Whether the previous release can still use the file afterwards."""
 
 
 class SharedStoreReport(NamedTuple):
-    """What is in a store that is no file of the home."""
+    """The state of a PostgreSQL store."""
 
     home: str
-    """The name of the home that it belongs to; empty: it knows of none."""
+    """The name of the home that it belongs to; empty if it has none."""
     lacks: Sequence[Migration]
-    followed: Sequence[tuple[str, str | None, int]]
-    """Each plan that open operations follow: its digest, its body if it is kept, how many do."""
+    open_plans: Sequence[tuple[str, str | None, int]]
+    """Each plan of open operations: its digest, its body if it is stored, their number."""
 
 
 class UpgradeReport(NamedTuple):
-    """What a look at a home found."""
+    """The result of the inspection of a home."""
 
     pending: list[Pending]
     open_operations: int
     missing: list[str]
     """Every plan@version/step of an open operation that this release lacks."""
     refused: list[str]
-    """Why a file cannot be opened by this release."""
+    """Reasons why this release cannot open a file."""
     store: str = ""
-    """Where the store is that was not looked at, since it is no file of the home."""
+    """The address of a store outside the home that was not read."""
 
     @property
     def is_possible(self) -> bool | None:
-        """Whether this release can take the home over; None: that is not known."""
+        """Whether this release can use the home; None if that is not known."""
         if self.missing or self.refused:
             return False
         return None if self.store else True
 
     @property
     def can_go_back(self) -> bool | None:
-        """Whether the release before can take it back; None: that is not known."""
+        """Whether the previous release can use the home afterwards; None if that is not known."""
         if not all(one.only_adds for one in self.pending):
             return False
         return None if self.store else True
 
 
-def look(
+def inspect_home(
     home: Path,
     files: Sequence[HomeFile],
     plans: Iterable[Plan],
-    kept: SharedStoreReport | None = None,
+    shared_store: SharedStoreReport | None = None,
 ) -> UpgradeReport:
     """Compare a home with this release; a plane may run in it.
 
-    `kept` is what is in its store, if that is elsewhere and could be read.
+    `shared_store` is the report of its PostgreSQL store, if it has one that could be read.
     """
-    if not is_there(home):
+    if not has_plane(home):
         raise Invalid(f"{home} holds no plane: there is no {STORE} in it")
     elsewhere, catalogue = store_elsewhere(home), Catalogue(plans)
     pending: list[Pending] = []
-    refused: list[str] = []
-    opened, missing, unseen = 0, set[str](), elsewhere
-    if elsewhere and kept is not None:
-        _refuse_anothers(home, kept)
-        opened, missing = _compared(kept.followed, catalogue)
-        pending += [Pending("the store", one.name, one.adds) for one in kept.lacks]
-        unseen = ""
-    for held in files:
-        path = home / held.name
-        if not path.exists() or (held.name == STORE and elsewhere):
+    refusals: list[str] = []
+    open_count, missing, unread_store = 0, set[str](), elsewhere
+    if elsewhere and shared_store is not None:
+        _refuse_other_home(home, shared_store)
+        open_count, missing = _compare_plans(shared_store.open_plans, catalogue)
+        pending += [Pending("the store", one.name, one.adds) for one in shared_store.lacks]
+        unread_store = ""
+    for file in files:
+        path = home / file.name
+        if not path.exists() or (file.name == STORE and elsewhere):
             continue
         try:
-            refuse_foreign(path, held)
+            refuse_foreign(path, file)
             with reading(path) as reader:
                 last = last_migration(reader)
-                if held.name == STORE:
-                    opened, missing = _compared(_followed(reader), catalogue)
+                if file.name == STORE:
+                    open_count, missing = _compare_plans(_open_plans(reader), catalogue)
         except StoreError as error:
-            refused.append(str(error))
+            refusals.append(str(error))
             continue
         pending += [
-            Pending(held.name, one.name, one.adds) for one in held.migrations if one.number > last
+            Pending(file.name, one.name, one.adds) for one in file.migrations if one.number > last
         ]
-    return UpgradeReport(pending, opened, sorted(missing), refused, unseen)
+    return UpgradeReport(pending, open_count, sorted(missing), refusals, unread_store)
 
 
-def _refuse_anothers(home: Path, kept: SharedStoreReport) -> None:
-    terms = TermsFile(home).read()
-    if kept.home and terms is not None and kept.home != terms.home:
+def _refuse_other_home(home: Path, shared_store: SharedStoreReport) -> None:
+    shared = SharedSettingsFile(home).read()
+    if shared_store.home and shared is not None and shared_store.home != shared.home:
         raise Invalid(
             f"the store that was named belongs to another home than {home}, whose store is"
-            f" {terms.store}: name that one. Nothing was changed"
+            f" {shared.store}: name that one. Nothing was changed"
         )
 
 
-def _followed(store: apsw.Connection) -> list[tuple[str, str | None, int]]:
+def _open_plans(store: apsw.Connection) -> list[tuple[str, str | None, int]]:
     rows = store.execute(
         "SELECT operation.plan, plan.body, count(*) FROM operation"
         " LEFT JOIN plan ON plan.digest = operation.plan"
@@ -124,15 +124,15 @@ def _followed(store: apsw.Connection) -> list[tuple[str, str | None, int]]:
     ]
 
 
-def _compared(
-    followed: Iterable[tuple[str, str | None, int]], catalogue: Catalogue
+def _compare_plans(
+    open_plans: Iterable[tuple[str, str | None, int]], catalogue: Catalogue
 ) -> tuple[int, set[str]]:
-    """How many operations are open, and what this release lacks for them."""
-    opened, missing = 0, set[str]()
-    for digest, body, count in followed:
-        opened += count
+    """The number of open operations, and the plans and steps that this release lacks for them."""
+    open_count, missing = 0, set[str]()
+    for digest, body, count in open_plans:
+        open_count += count
         if body is not None:
             missing |= set(catalogue.missing(body))
         elif catalogue.kept(digest) is None:
             missing.add(f"plan {digest}")
-    return opened, missing
+    return open_count, missing

@@ -1,7 +1,7 @@
-"""Settings → Plane.  The only production code that imports adapters.
+"""Builds a plane from its settings.  Only this package imports adapters in production code.
 
-Here a plane is put together.  Which technology stands behind a port is chosen in the file of the
-port's name, `store`, `engine` or `bus`, and for the four providers in `homes`.
+The modules `store`, `engine` and `bus` each choose the adapter of the port with that name;
+`providers` opens the four embedded providers.
 """
 
 import gc
@@ -31,7 +31,7 @@ from tenure.concurrency import background
 from tenure.core.errors import Invalid, Unavailable
 from tenure.core.plan import Plan
 from tenure.home.epoch_file import EpochFile
-from tenure.home.shared_settings import TermsFile, agreed_of
+from tenure.home.shared_settings import SharedSettingsFile, shared_values
 from tenure.home.watermark_file import WatermarkFile
 from tenure.plans.agents.lifecycle import PLANS
 from tenure.plans.catalogue import Catalogue
@@ -51,27 +51,27 @@ from tenure.wiring.bus import NATS_PAGE, probe_bus, publishing
 from tenure.wiring.engine import (
     EMBEDDED,
     build_engine,
-    for_ever,
-    keep_to_one,
-    life_of,
     probe_engine,
     probe_workers,
+    refuse_second_engine,
+    run_engine,
+    wait_forever,
 )
-from tenure.wiring.preflight import refuse_unfit
-from tenure.wiring.providers import embedded
+from tenure.wiring.preflight import run_preflight
+from tenure.wiring.providers import open_embedded_providers
 from tenure.wiring.store import is_shared, open_store, probe_replication, probe_store
 from tenure.wiring.upkeep import (
     files_of_a_home,
-    look_at_store,
+    inspect_shared_store,
     move_store,
     now,
     plans_of_agents,
 )
 
 __all__ = [
-    "NATS_PAGE", "embedded", "files_of_a_home", "look_at_store", "managing", "move_store", "now",
-    "plans_of_agents", "probe_bus", "probe_engine", "probe_replication", "probe_store",
-    "probe_workers", "running",
+    "NATS_PAGE", "files_of_a_home", "inspect_shared_store", "managing", "move_store", "now",
+    "open_embedded_providers", "plans_of_agents", "probe_bus", "probe_engine", "probe_replication",
+    "probe_store", "probe_workers", "running",
 ]  # fmt: skip
 log = logging.getLogger("tenure.wiring")
 DAY = 86_400.0
@@ -83,27 +83,27 @@ async def running(
     *,
     plans: Iterable[Plan],
     providers: Mapping[str, Provider],
-    before: Callable[[Plane], None] | None = None,
+    on_plane_ready: Callable[[Plane], None] | None = None,
     observe: Observe | None = None,
     seal: Seal | None = None,
     in_flight: InFlight | None = None,
-    held: Pause | None = None,
+    pause: Pause | None = None,
     home: str = "",
-    unserved: Callable[[], str] = lambda: "",
+    provider_outage: Callable[[], str] = lambda: "",
 ) -> AsyncIterator[Plane]:
-    """A plane that has recovered every open operation and moves them until the block is left.
+    """A plane that has recovered every open operation and moves them until the block ends.
 
-    If the store fails the block is left at once, whatever it waits for, by CommitUnknown: stop the
-    process then.  `before` is told of the plane before anything moves, `observe` of every move that
-    was performed.  While it is `held` nothing moves: see `tenure.app.safety.epochs`.
+    If the store fails, CommitUnknown ends the block at once: stop the process then.
+    `on_plane_ready` is called with the plane before any operation moves, `observe` after every
+    move.  While `pause` has a reason no operation moves: see `tenure.app.safety.epochs`.
     """
     clock, entropy = SteadyClock(SystemClock()), SystemEntropy()
     catalogue, api = Catalogue(plans, SUBJECTS), ServingPlaneApi()
-    news = Wakeup()
-    if held is None or not held.why:
-        await probe_engine(settings)  # or nothing is made: that is what its refusals say
-    store = await open_store(settings, clock=clock, entropy=entropy, news=news)
-    collect_as_before = _collect_rarely(settings)
+    wakeup = Wakeup()
+    if pause is None or not pause.why:
+        await probe_engine(settings)  # before any file is created, as its error texts promise
+    store = await open_store(settings, clock=clock, entropy=entropy, wakeup=wakeup)
+    restore_collector = _set_collector_threshold(settings)
     invoker = AiohttpInvoker()
     try:
         work = Executor(
@@ -118,45 +118,45 @@ async def running(
         engine, serve = build_engine(settings, work, store=store, clock=clock, entropy=entropy)
         plane = Plane(
             id=settings.plane, store=store, engine=engine, entropy=entropy,
-            catalogue=catalogue, providers=providers, commits=news, seal=seal, invoker=invoker,
+            catalogue=catalogue, providers=providers, commits=wakeup, seal=seal, invoker=invoker,
             allow_local_webhooks=settings.webhooks_here, in_flight=in_flight or InFlight(),
-            pause=held or Pause(), home=home, shared=is_shared(settings), provider_outage=unserved,
-            operator_rows=write_operator_rows,
+            pause=pause or Pause(), home=home, shared=is_shared(settings),
+            provider_outage=provider_outage, operator_rows=write_operator_rows,
         )  # fmt: skip
 
-        store.listen(partial(_hear, engine, news))
-        await keep_to_one(settings, store)
+        store.listen(partial(_on_notification, engine, wakeup))
+        await refuse_second_engine(settings, store)
         await prepare(plane, new_home=settings.new_home)
         await epochs.compare(plane)
         serve(plane)
         api.serve(plane)
-        if before is not None:
-            before(plane)
-        # A process that only accepts has an engine that never starts, unless it tells Temporal.
+        if on_plane_ready is not None:
+            on_plane_ready(plane)
+        # Without `works` an embedded engine never starts; Temporal's must signal its runs.
         moves = settings.works or settings.engine != EMBEDDED
         try:
             if moves and not plane.pause.why:
-                with _uncollected(settings):
+                with _without_collector(settings):
                     await engine.start()
-            life = life_of(engine, plane.pause) if moves else for_ever()
+            life = run_engine(engine, plane.pause) if moves else wait_forever()
             async with background(life, name="tenure engine", required=True):
                 yield plane
         finally:
             await engine.stop()
     finally:
-        collect_as_before()
+        restore_collector()
         await invoker.close()
         await store.close()
 
 
-def _hear(engine: Engine[OperationHandle], news: Wakeup, ring: Ring) -> None:
-    """Wake the engine and the readers of the feed when another process has committed."""
+def _on_notification(engine: Engine[OperationHandle], wakeup: Wakeup, ring: Ring) -> None:
+    """Wake the engine and the feed's readers after a commit of another process."""
     engine.on_notification(ring.operation, interrupt=ring.interrupt, unclaimed=ring.unclaimed)
-    news.notify()
+    wakeup.notify()
 
 
-def _collect_rarely(settings: Settings) -> Callable[[], None]:
-    """Have Python's cycle collector look as seldom as is set; the answer undoes that."""
+def _set_collector_threshold(settings: Settings) -> Callable[[], None]:
+    """Set the threshold of Python's cycle collector; returns a function that restores it."""
     thresholds = gc.get_threshold()
     if settings.collect_after:
         gc.set_threshold(settings.collect_after, *thresholds[1:])
@@ -169,10 +169,10 @@ def _collect_rarely(settings: Settings) -> Callable[[], None]:
 
 
 @contextmanager
-def _uncollected(settings: Settings) -> Iterator[None]:
-    """Nothing that is made in here is looked through for garbage, then or later.
+def _without_collector(settings: Settings) -> Iterator[None]:
+    """Exclude the objects created in this block from cycle collection, now and later.
 
-    What is taken over lives until it ends, and then goes without the collector.
+    Recovered operations live until they end, and are then freed by reference counting.
     """
     if not settings.collect_after or not gc.isenabled():
         yield
@@ -190,37 +190,37 @@ async def managing(
     settings: Settings,
     *,
     observe: Observe | None = None,
-    instead: Mapping[str, Provider] | None = None,
+    provider_overrides: Mapping[str, Provider] | None = None,
     reactions: Mapping[str, Reaction] = REACTIONS,
 ) -> AsyncIterator[Plane]:
-    """A plane with the plans of an agent's life and the embedded providers, below one directory.
+    """A plane with the agent plans and the embedded providers, in one home directory.
 
-    `instead` are other providers, by the names of those they stand for; `reactions` are the
-    plane's own subscribers.
+    `provider_overrides` replace embedded providers by name; `reactions` are the plane's own
+    subscribers.
     """
     clock = SystemClock()
     if settings.joins:
-        await TermsFile(Path(settings.home)).begun(clock)
-    await refuse_unfit(settings)
-    home = homes.made(settings.home)
-    held = Pause(EpochFile(home), WatermarkFile(home))
-    if held.memo.restoring:
+        await SharedSettingsFile(Path(settings.home)).wait_for_first_start(clock)
+    await run_preflight(settings)
+    home = homes.create_home(settings.home)
+    pause = Pause(EpochFile(home), WatermarkFile(home))
+    if pause.memo.restoring:
         message = (
-            f"a restore of {held.memo.restoring} was interrupted: nothing was started."
-            " Say tenure restore again"
+            f"a restore of {pause.memo.restoring} was interrupted: nothing was started."
+            " Run tenure restore again"
         )
         raise Invalid(message)
     async with AsyncExitStack() as stack:
-        opening = partial(embedded, settings, home, held)
+        opening = partial(open_embedded_providers, settings, home, pause)
         stopped = settings.stopped_seconds
         shared = await stack.enter_async_context(
             provider_host.open_shared_providers(home, opening, clock=clock, stopped_seconds=stopped)
         )
-        terms = TermsFile(home).agreed(homes.told(settings))
-        settings = replace(settings, **agreed_of(terms))
+        shared_settings = SharedSettingsFile(home).read_agreed(homes.own_shared_settings(settings))
+        settings = replace(settings, **shared_values(shared_settings))
         marks = provider_host.FileMarks(home)
         stack.callback(marks.close)
-        providers = {**shared, **(instead or {})}
+        providers = {**shared, **(provider_overrides or {})}
         if not is_shared(settings):
             settings = replace(settings, store=str(home / STORE))
         plane = await stack.enter_async_context(
@@ -231,9 +231,9 @@ async def managing(
                 observe=both(observe, watching(settings)),
                 in_flight=InFlight(marks),
                 seal=LocalSeal(home / "secrets.key"),
-                held=held,
-                home=terms.home if is_shared(settings) else "",
-                unserved=partial(provider_host.outage_of, shared),
+                pause=pause,
+                home=shared_settings.home if is_shared(settings) else "",
+                provider_outage=partial(provider_host.outage_of, shared),
             )
         )
         if is_shared(settings):
@@ -242,10 +242,12 @@ async def managing(
         every = settings.reconcile_seconds
         await stack.enter_async_context(epoch.following(plane, clock=clock, seconds=every))
         await stack.enter_async_context(publishing(plane, settings, reactions))
-        kept = KeptFor(settings.keep_findings_days * DAY, settings.keep_operations_days * DAY)
-        ways = Ways(every, repairs=settings.drift == "repair", kept=kept)
+        retention = KeptFor(settings.keep_findings_days * DAY, settings.keep_operations_days * DAY)
+        ways = Ways(every, repairs=settings.drift == "repair", kept=retention)
         await stack.enter_async_context(reconciling(plane, clock=clock, ways=ways))
-        stack.callback(plane.store.hurry)  # whoever leaves waits for nobody who is away
+        stack.callback(
+            plane.store.hurry
+        )  # at the end do not wait for a store that cannot be reached
         yield plane
 
 

@@ -1,4 +1,4 @@
-"""How events leave, as the settings say: to functions here, by webhook, to a NATS server."""
+"""Event delivery as configured: to reactions in this process, by webhook, to a NATS server."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,14 +18,14 @@ from tenure.settings import Settings
 from tenure.wiring.extras import extra
 
 NATS_PAGE = 2_000
-"""Events that are handed to a NATS server together."""
+"""Events that are published to a NATS server in one batch."""
 
 
 @asynccontextmanager
 async def publishing(
     plane: Plane, settings: Settings, reactions: Mapping[str, Reaction]
 ) -> AsyncIterator[None]:
-    """Events leave: to the plane's own subscribers, to subscriptions, to the NATS server."""
+    """Deliver events to the plane's reactions, its subscriptions and the NATS server."""
     from tenure.adapters.bus.local import LocalBus
     from tenure.adapters.bus.webhook import WebhookBus
 
@@ -41,10 +41,10 @@ async def publishing(
         with extra("nats"):
             from tenure.adapters.bus.nats import NatsBus
         buses[SubscriptionKind.NATS] = NatsBus(settings.bus)
-        all_of_it = Destination(OWN_NATS, "")
+        everything = Destination(OWN_NATS, "")
         always.append(
             DestinationRoute(
-                all_of_it, buses[SubscriptionKind.NATS], page=NATS_PAGE, kind=SubscriptionKind.NATS
+                everything, buses[SubscriptionKind.NATS], page=NATS_PAGE, kind=SubscriptionKind.NATS
             )
         )
     try:
@@ -57,7 +57,7 @@ async def publishing(
 
 
 async def probe_bus(settings: Settings) -> str:
-    """What the first event would find of the NATS server; as `probe_store`."""
+    """Probe the NATS server as `probe_store` probes the store."""
     with extra("nats"):
         from tenure.adapters.bus.nats import probe
     return await probe(settings.bus)

@@ -1,4 +1,4 @@
-"""The engine that the settings name, and what it means for the process that it has stopped."""
+"""Builds the engine that the settings name, and ends the process's work when it stops."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from tenure.ports.entropy import Entropy
 from tenure.ports.store import Change, Drop, Store
 from tenure.settings import Settings
 from tenure.wiring.extras import extra
-from tenure.wiring.store import is_shared, look_up
+from tenure.wiring.store import is_shared, read_row
 
 if TYPE_CHECKING:
     from tenure.adapters.engine.temporal import TemporalSettings
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("tenure.wiring")
 EMBEDDED = "embedded"
 TEMPORAL_LEASES = ("worker/temporal", "worker/temporal/rest")
-"""Those without end by which the Temporal engine keeps embedded ones from its operations."""
+"""Leases without expiry by which the Temporal engine keeps embedded engines from claiming."""
 
 
 def build_engine(
     settings: Settings, work: Executor, *, store: Store, clock: Clock, entropy: Entropy
 ) -> tuple[Engine[OperationHandle], Callable[[Plane], None]]:
-    """The engine that the settings name, and what it must be told of the plane before it starts."""
+    """The engine that the settings name, and a function to call with the plane before its start."""
     if settings.engine == EMBEDDED:
         behaviour = EngineSettings(
             concurrency_max=settings.concurrency_max,
@@ -47,22 +47,22 @@ def build_engine(
             work, store=store, clock=clock, entropy=entropy, settings=behaviour
         )
         return embedded, lambda _: None
-    there = _temporal(settings)
+    temporal_settings = _temporal(settings)
     from tenure.adapters.engine import temporal
 
     claims = SingleClaims(temporal.WORKER, resting=temporal.RESTING)
     engine = temporal.TemporalEngine(
-        work, claims, store=store, clock=clock, entropy=entropy, settings=there
+        work, claims, store=store, clock=clock, entropy=entropy, settings=temporal_settings
     )
     return engine, claims.attach
 
 
 def _temporal(settings: Settings) -> "TemporalSettings":
-    """Where Temporal is; Invalid if these settings cannot have it as their engine."""
+    """The settings of the Temporal engine; Invalid if the plane cannot use it."""
     if settings.engine != "temporal":
         raise Invalid(f"the engine is embedded or temporal, not {settings.engine!r}")
     if not is_shared(settings):
-        raise Invalid("Temporal moves operations of a store that is shared: --store postgresql://…")
+        raise Invalid("the Temporal engine needs a shared store: --store postgresql://…")
     with extra("temporal"):
         from tenure.adapters.engine import temporal
     return temporal.TemporalSettings(
@@ -77,63 +77,63 @@ def _temporal(settings: Settings) -> "TemporalSettings":
     )
 
 
-async def keep_to_one(settings: Settings, store: Store) -> None:
-    """Refuse an embedded engine beside Temporal, or leave Temporal if that was asked for.
+async def refuse_second_engine(settings: Settings, store: Store) -> None:
+    """Refuse an embedded engine on a store that Temporal serves, or leave Temporal if requested.
 
-    The one would leave the other's operations alone, and hide its own from it.
+    With both, each engine would ignore the operations that the other has claimed.
     """
     if settings.engine != EMBEDDED:
         if settings.leave_temporal:
-            raise Invalid("to leave Temporal is to start with --engine embedded: nothing was done")
+            raise Invalid("--leave-temporal needs --engine embedded: nothing was done")
         return
     if await store.find(LeaseRecord, (TEMPORAL_LEASES[0],)) is None:
         return
     if not settings.leave_temporal:
         raise Invalid(
-            "Temporal moves the operations of this store, and this process was to move them by"
-            " itself: nothing was changed. Say --engine temporal (TENURE_ENGINE), as the others"
+            "Temporal moves the operations of this store, and this process has --engine embedded:"
+            " nothing was changed. Use --engine temporal (TENURE_ENGINE), as the other processes"
             " do. To leave Temporal for good, stop every process of this plane, then start"
             " tenure up once with --engine embedded --leave-temporal"
         )
-    left = tuple(Drop("lease", (name,)) for name in TEMPORAL_LEASES)
-    await store.commit(Change("", (), left))
-    log.warning("the operations of this store are not moved by Temporal any more")
+    drops = tuple(Drop("lease", (name,)) for name in TEMPORAL_LEASES)
+    await store.commit(Change("", (), drops))
+    log.warning("the embedded engine moves the operations of this store from now on, not Temporal")
 
 
 async def probe_engine(settings: Settings) -> str:
-    """What a start would find of its engine; as `probe_store`."""
+    """Probe the engine as `probe_store` probes the store."""
     if settings.engine == EMBEDDED:
         return "embedded: in the plane's own processes"
-    there = _temporal(settings)
+    temporal_settings = _temporal(settings)
     from tenure.adapters.engine import temporal
 
-    return await temporal.probe(there)
+    return await temporal.probe(temporal_settings)
 
 
 async def probe_workers(settings: Settings) -> str:
-    """Who performs what Temporal holds; EngineError if nobody does.  Empty: it is not Temporal."""
+    """A sentence on Temporal's workers; EngineError if there is none; empty without Temporal."""
     if settings.engine == EMBEDDED:
         return ""
-    there = _temporal(settings)
+    temporal_settings = _temporal(settings)
     from tenure.adapters.engine import temporal
 
-    if not there.task_queue:
-        with suppress(StoreError):  # the store's own probe says what is the matter with it
-            queue = await temporal.known_queue(partial(look_up, settings))
-            there = replace(there, task_queue=queue)
-    if not there.task_queue:
-        raise EngineError("the plane has no task queue yet: nobody has moved its operations there")
-    return await temporal.probe_workers(there, SystemClock().now())
+    if not temporal_settings.task_queue:
+        with suppress(StoreError):  # the store's own probe reports its problem
+            queue = await temporal.known_queue(partial(read_row, settings))
+            temporal_settings = replace(temporal_settings, task_queue=queue)
+    if not temporal_settings.task_queue:
+        raise EngineError("the plane has no task queue yet: no worker has run with Temporal")
+    return await temporal.probe_workers(temporal_settings, SystemClock().now())
 
 
-async def for_ever() -> None:
-    """Until somebody stops waiting."""
+async def wait_forever() -> None:
+    """Wait until cancelled."""
     await asyncio.Event().wait()
 
 
-async def life_of(engine: Engine[OperationHandle], held: Pause) -> None:
-    """Until the engine has stopped; if the plane is held, it starts when that is over."""
-    if held.why:
-        await held.let_go.wait()
+async def run_engine(engine: Engine[OperationHandle], pause: Pause) -> None:
+    """Wait until the engine stops; if the plane is paused, start the engine at the pause's end."""
+    if pause.why:
+        await pause.let_go.wait()
         await engine.start()
     await engine.join()

@@ -1,4 +1,4 @@
-"""Packages that not everybody needs."""
+"""Optional dependencies."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from tenure.core.errors import Invalid
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Say how to install what is not needed by everybody."""
+    """Turn a missing module into Invalid with the way to install it."""
     try:
         yield
     except ModuleNotFoundError as error:

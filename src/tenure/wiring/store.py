@@ -1,4 +1,4 @@
-"""The store that the settings name: a file in the home, or a PostgreSQL."""
+"""The store that the settings name: a file in the home, or a PostgreSQL server."""
 
 from collections.abc import Mapping
 
@@ -11,26 +11,28 @@ from tenure.settings import Settings
 from tenure.wiring.extras import extra
 
 
-async def open_store(settings: Settings, *, clock: Clock, entropy: Entropy, news: Wakeup) -> Store:
-    """The store that the settings name: a file, or a PostgreSQL."""
+async def open_store(
+    settings: Settings, *, clock: Clock, entropy: Entropy, wakeup: Wakeup
+) -> Store:
+    """Open the store that the settings name."""
     if not is_shared(settings):
-        return sqlite.build(settings.store, clock=clock, on_durable=news.notify)
+        return sqlite.build(settings.store, clock=clock, on_durable=wakeup.notify)
     with extra("postgres"):
         from tenure.adapters.store import postgres
     return await postgres.build(
-        settings.store, clock=clock, entropy=entropy, on_durable=news.notify
+        settings.store, clock=clock, entropy=entropy, on_durable=wakeup.notify
     )
 
 
 def is_shared(settings: Settings) -> bool:
-    """Whether the store is one that several processes use."""
+    """Whether the store is a PostgreSQL, which several processes may share."""
     return settings.store.startswith(("postgresql://", "postgres://"))
 
 
 async def probe_store(settings: Settings) -> str:
-    """What a start would find of a store that is named by a URL; nothing is changed.
+    """Check a PostgreSQL store as a start would, without changing it.
 
-    A sentence, or a TenureError with one that says what stands in the way.
+    Returns a sentence about it; raises a TenureError if a start would fail.
     """
     with extra("postgres"):
         from tenure.adapters.store import postgres
@@ -38,28 +40,28 @@ async def probe_store(settings: Settings) -> str:
 
 
 async def probe_replication(settings: Settings) -> tuple[bool, str, str]:
-    """Whether every standby has what was acknowledged, what was found, and what to do about it."""
+    """Whether acknowledged commits survive a failover, the findings, and what to do about them."""
     with extra("postgres"):
         from tenure.adapters.store import postgres
     return await postgres.look_at_replication(settings.store)
 
 
 async def names_in_store(settings: Settings) -> Mapping[str, str]:
-    """Whose store it is that a URL names, as its table `plane` says; else as `probe_store`."""
+    """The rows of the store's table `plane`; raises as `probe_store` does."""
     with extra("postgres"):
         from tenure.adapters.store import postgres
     return (await postgres.inspect_server(settings.store)).names
 
 
-async def look_up(settings: Settings, table: str, key: Key) -> Row | None:
-    """One row of a store that is named by a URL, which is not opened; nothing is changed."""
+async def read_row(settings: Settings, table: str, key: Key) -> Row | None:
+    """Read one row of a PostgreSQL store without opening the store."""
     with extra("postgres"):
         from tenure.adapters.store import postgres
     return await postgres.read_row(settings.store, table, key)
 
 
-def shown_store(settings: Settings) -> str:
-    """Where the records are, as it may be told; empty: in the home."""
+def store_without_password(settings: Settings) -> str:
+    """The address of the store without its password; empty if it is a file in the home."""
     if not is_shared(settings):
         return ""
     with extra("postgres"):

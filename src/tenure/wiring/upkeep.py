@@ -1,4 +1,4 @@
-"""What the upkeep of a home is handed: its files, its plans, the way to another store, the time."""
+"""Gives upkeep commands the adapters they need: files, plans, a shared store, the time."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,12 +7,12 @@ from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.store import sqlite
 from tenure.app.plane import HOME_ROW
 from tenure.core.plan import Plan
-from tenure.home.shared_settings import TermsFile
+from tenure.home.shared_settings import SharedSettingsFile
 from tenure.plans.agents.lifecycle import PLANS
 from tenure.sqlite.gate import APPLICATION_ID
 from tenure.sqlite.holdings import provider_migrations
 from tenure.sqlite.migrations import read_migrations
-from tenure.upkeep.backup import Told
+from tenure.upkeep.backup import Report
 from tenure.upkeep.homes import STORE, HomeFile
 from tenure.upkeep.move import TableComparison, move
 from tenure.upkeep.upgrade import SharedStoreReport
@@ -20,7 +20,7 @@ from tenure.wiring.extras import extra
 
 
 def files_of_a_home() -> list[HomeFile]:
-    """What `managing` keeps in a home and a backup holds, the store first."""
+    """The database files of a home that a backup contains, the store first."""
     from tenure.adapters.access import local as access
     from tenure.adapters.credentials import local as credentials
     from tenure.adapters.identity import local as identity
@@ -47,18 +47,18 @@ def plans_of_agents() -> Iterable[Plan]:
     return PLANS
 
 
-async def move_store(source: Path, url: str, *, told: Told) -> list[TableComparison]:
-    """Move an embedded store to the PostgreSQL that the URL names; what was compared."""
+async def move_store(source: Path, url: str, *, report: Report) -> list[TableComparison]:
+    """Move an embedded store to a PostgreSQL; returns the comparison of each table."""
     with extra("postgres"):
         from tenure.adapters.store.postgres.landing import landing
-    terms = TermsFile(source.parent).read()
-    names = {} if terms is None else {HOME_ROW[0]: terms.home}
+    shared = SharedSettingsFile(source.parent).read()
+    names = {} if shared is None else {HOME_ROW[0]: shared.home}
     async with landing(url) as target:
-        return await move(source, target, files_of_a_home()[0], names=names, told=told)
+        return await move(source, target, files_of_a_home()[0], names=names, report=report)
 
 
-async def look_at_store(url: str) -> SharedStoreReport:
-    """What an upgrade asks of the PostgreSQL that the URL names; nothing is changed."""
+async def inspect_shared_store(url: str) -> SharedStoreReport:
+    """Inspect a PostgreSQL store for an upgrade, without changing it."""
     with extra("postgres"):
         from tenure.adapters.store.postgres import upgrade
     return SharedStoreReport(*await upgrade.look(url))

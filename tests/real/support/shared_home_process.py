@@ -35,7 +35,7 @@ from tenure.ports.provider import Presence
 from tenure.settings import Settings
 from tenure.sqlite import location
 from tenure.testing.contracts.access import access_key, access_spec
-from tenure.wiring import embedded, running
+from tenure.wiring import open_embedded_providers, running
 from tests.real.support import runtimes
 
 AT_ONCE = 40
@@ -122,7 +122,7 @@ async def main(home: Path, name: str, work: str, count: int) -> None:
 
     @asynccontextmanager
     async def opening(issuer: str) -> AsyncIterator[Providers]:
-        async with embedded(settings, home, Pause(), issuer) as providers:
+        async with open_embedded_providers(settings, home, Pause(), issuer) as providers:
             say("opened")
             yield providers
 

@@ -21,7 +21,7 @@ from proofs.releases.upgrades import ENDED, GOLDEN, load
 from tenure.adapters.store.postgres import inspect_server, server
 from tenure.core.errors import Invalid, StoreError, StoreForeign, StoreLocked
 from tenure.faces.cli import main as cli
-from tenure.home.shared_settings import Terms, TermsFile
+from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.settings import Settings
 from tenure.sqlite.gate import open_file
 from tenure.upkeep import move as moving
@@ -48,7 +48,7 @@ async def dying(self, *given):
     if not left:
         os._exit(9)
 Landing.take = dying
-asyncio.run(move_store(Path(sys.argv[1]), sys.argv[2], told=lambda _: None))
+asyncio.run(move_store(Path(sys.argv[1]), sys.argv[2], report=lambda _: None))
 """
 
 
@@ -120,10 +120,10 @@ def test_every_row_is_compared_and_told(golden, postgres_url):
     for table in ("operation", "journal", "intent", "outbox", "agent"):
         counts[table] = file.execute(f"SELECT count(*) FROM {table}").get
     file.close()
-    compared = asyncio.run(move_store(golden / STORE, postgres_url, told=quiet))
+    compared = asyncio.run(move_store(golden / STORE, postgres_url, report=quiet))
     seen = {one.table: (one.rows, one.rows_there, one.same) for one in compared}
     assert {t: seen[t] for t in counts} == {t: (n, n, True) for t, n in counts.items()}
-    assert set(seen) == set(moving.MOVED)
+    assert set(seen) == set(moving.MOVED_TABLES)
 
 
 async def tampered(url, sql):
@@ -163,7 +163,7 @@ def tampering(monkeypatch, url, sql):
 def test_what_differs_there_is_found_and_the_file_stays(sql, golden, postgres_url, monkeypatch):
     tampering(monkeypatch, postgres_url, sql)
     with pytest.raises(StoreError, match=r"is not what .* holds, in "):
-        asyncio.run(move_store(golden / STORE, postgres_url, told=quiet))
+        asyncio.run(move_store(golden / STORE, postgres_url, report=quiet))
     open_file(golden / STORE, HELD.migrations).close()
 
 
@@ -171,27 +171,27 @@ def test_without_the_hash_a_changed_row_is_not_noticed(golden, postgres_url, mon
     """An ablation: it is the hash that notices."""
     tampering(monkeypatch, postgres_url, TAMPERING[0])
     monkeypatch.setattr(moving, "sha256", lambda _: sha256(b""))
-    asyncio.run(move_store(golden / STORE, postgres_url, told=quiet))
+    asyncio.run(move_store(golden / STORE, postgres_url, report=quiet))
 
 
 def test_a_store_in_use_another_plane_and_a_second_move_are_refused(golden, postgres_url, tmp_path):
     file = golden / STORE
     held = open_file(file, HELD.migrations)
     with pytest.raises(StoreLocked):
-        asyncio.run(move_store(file, postgres_url, told=quiet))
+        asyncio.run(move_store(file, postgres_url, report=quiet))
     held.close()
     with pytest.raises(Invalid, match="no store at"):
-        asyncio.run(move_store(tmp_path / "none", postgres_url, told=quiet))
-    asyncio.run(move_store(file, postgres_url, told=quiet))
+        asyncio.run(move_store(tmp_path / "none", postgres_url, report=quiet))
+    asyncio.run(move_store(file, postgres_url, report=quiet))
     load(GOLDEN / "kernel", tmp_path / "other")
     with pytest.raises(StoreForeign, match="is not empty"):
-        asyncio.run(move_store(tmp_path / "other" / STORE, postgres_url, told=quiet))
+        asyncio.run(move_store(tmp_path / "other" / STORE, postgres_url, report=quiet))
     # What is there is another plane's: nothing here says that it were ours to remove.
     note = tmp_path / "other" / f"{STORE}.moving"
     assert not note.exists()
     note.write_text(json.dumps({"to": "postgresql://elsewhere", "move": "m"}))
     with pytest.raises(Invalid, match="is being moved to postgresql://elsewhere"):
-        asyncio.run(move_store(tmp_path / "other" / STORE, postgres_url, told=quiet))
+        asyncio.run(move_store(tmp_path / "other" / STORE, postgres_url, report=quiet))
     assert note.exists()
 
 
@@ -199,11 +199,13 @@ def test_an_upgrade_looks_at_a_store_that_was_moved_and_changes_nothing(
     golden, postgres_url, capsys, monkeypatch
 ):
     monkeypatch.setenv("TENURE_STORE", postgres_url)
-    TermsFile(golden).write(Terms("home", server.read_address(postgres_url).shown()))
+    SharedSettingsFile(golden).write(
+        SharedSettings("home", server.read_address(postgres_url).shown())
+    )
     asked = ["upgrade", "--check", "--home", str(golden)]
     assert cli.main(asked) == 1
     assert "holds no plane" in capsys.readouterr().err
-    asyncio.run(move_store(golden / STORE, postgres_url, told=quiet))
+    asyncio.run(move_store(golden / STORE, postgres_url, report=quiet))
     assert cli.main([*asked, "-o", "json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert (said["open_operations"], said["store"], said["can_go_back"]) == (5, "", True)

@@ -15,7 +15,7 @@ import pytest
 
 from tenure.adapters.store.postgres.server import read_address
 from tenure.core.errors import EngineError, Invalid
-from tenure.home.shared_settings import TermsFile
+from tenure.home.shared_settings import SharedSettingsFile
 from tenure.settings import Settings
 from tenure.testing.servers import lasting_port
 from tenure.upkeep.restore import hold
@@ -87,7 +87,7 @@ def test_a_home_whose_store_is_shared_starts_with_that_one_alone(
 ) -> None:
     assert start(shared) == ""
     refused(own, "is the home of a plane whose store is postgresql://")
-    refused(elsewhere, r"knows nothing of it: name the right one, by --store or TENURE_STORE")
+    refused(elsewhere, r"has no record of it: name the right one, by --store or TENURE_STORE")
     refused(replace(elsewhere, joins=True), "knows nothing of it")
     refused(replace(elsewhere, new_home=True), "knows nothing of it")
     assert schemas(shared.store) == 1
@@ -112,7 +112,7 @@ def test_a_home_with_records_of_its_own_takes_another_store_only_after_they_were
     refused(shared, "tenure migrate-store --to URL moves them there")
     assert schemas(shared.store) == 0
     assert start(own) == ""
-    asyncio.run(move_store(Path(own.home) / "tenure.db", shared.store, told=lambda _: None))
+    asyncio.run(move_store(Path(own.home) / "tenure.db", shared.store, report=lambda _: None))
     refused(replace(shared, home=f"{own.home}-other"), "belongs to a plane with another home")
     assert start(replace(shared, joins=True)) == ""
     assert start(shared) == ""
@@ -124,7 +124,7 @@ def test_a_store_that_knows_its_home_goes_on_there_whatever_lies_beside(
 ) -> None:
     """As an earlier release left it, when the store was not named once."""
     assert start(shared) == ""
-    file = TermsFile(Path(own.home))
+    file = SharedSettingsFile(Path(own.home))
     terms = file.read()
     assert terms is not None
     beside = replace(own, home=f"{own.home}-beside")
@@ -157,4 +157,4 @@ def test_without_its_engine_nothing_is_made(own: Settings, shared: Settings) -> 
     assert schemas(shared.store) == 0
     assert start(shared) == ""
     hold(Path(own.home), files_of_a_home())
-    assert start(away) == "its store was put back by other means"  # it moves nothing
+    assert start(away) == "its store was restored by other means"  # it moves nothing

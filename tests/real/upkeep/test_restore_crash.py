@@ -42,7 +42,7 @@ for number in range(first, 10_000, step):
     child = os.fork()
     if not child:
         left = number
-        restore(source, Path(f"{home}-{number}"), files, told=lambda _: None)
+        restore(source, Path(f"{home}-{number}"), files, report=lambda _: None)
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     print(number, code, flush=True)
@@ -75,7 +75,7 @@ def test_a_restore_that_is_killed_anywhere_never_leaves_an_old_world_that_moves(
 ):
     first = tmp_path / "home"
     live(first)
-    back_up(first, tmp_path / "copy", FILES, release="1", now=0.0, told=lambda _: None)
+    back_up(first, tmp_path / "copy", FILES, release="1", now=0.0, report=lambda _: None)
     file = apsw.Connection(str(first / "tenure.db"))
     file.execute("INSERT INTO agent (uid, tenant, generation) VALUES ('late', 'default', 1)")
     file.close()
@@ -106,7 +106,7 @@ def test_a_restore_that_is_killed_anywhere_never_leaves_an_old_world_that_moves(
                     live(home)
             else:
                 assert live(home)[1], "it is held"
-            again = restore(tmp_path / "copy", home, FILES, told=lambda _: None)
+            again = restore(tmp_path / "copy", home, FILES, report=lambda _: None)
             assert (live(home)[0], agents(home)) == (again.epoch, 0)
             shutil.rmtree(home)
             shutil.copytree(first, tmp_path / f"h-{number + step}")

@@ -37,7 +37,7 @@ from tenure.faces.cli import main as cli
 from tenure.faces.cli import worker
 from tenure.faces.cli.up import OWNER, ensure_admin_token
 from tenure.home import shared_settings
-from tenure.home.shared_settings import Terms, TermsFile
+from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.ports.store import Key
 from tenure.settings import Settings
 from tenure.testing.operators import by
@@ -64,7 +64,7 @@ def home(tmp_path: Path) -> Path:
     """A home that `tenure up` has begun."""
     place = tmp_path / "home"
     place.mkdir(mode=0o700)
-    TermsFile(place).opened(Terms("", "", "http://127.0.0.1:7450", "off"), "")
+    SharedSettingsFile(place).update(SharedSettings("", "", "http://127.0.0.1:7450", "off"), "")
     return place
 
 
@@ -255,29 +255,29 @@ def test_a_worker_in_the_wrong_home_does_not_start(
 ) -> None:
     signalled(monkeypatch)
     assert cli.main(["worker", "--home", str(home), "--store", postgres_url]) == 0
-    monkeypatch.setattr(shared_settings, "BEGUN_SECONDS", 0.0)
+    monkeypatch.setattr(shared_settings, "FIRST_START_SECONDS", 0.0)
     nowhere = tmp_path / "nowhere"
     assert cli.main(["worker", "--home", str(nowhere), "--store", postgres_url]) == 1
     assert not nowhere.exists()
     assert "by --home or TENURE_HOME" in capsys.readouterr().err
     other = tmp_path / "other"  # of another plane
     other.mkdir(mode=0o700)
-    TermsFile(other).opened(Terms("", "", "http://127.0.0.1:7450", "off"), "")
+    SharedSettingsFile(other).update(SharedSettings("", "", "http://127.0.0.1:7450", "off"), "")
     assert cli.main(["worker", "--home", str(other), "--store", postgres_url]) == 1
     assert "belongs to a plane with another home" in capsys.readouterr().err
 
 
 async def served_as_up_was_told(home: Path, url: str) -> None:
     """A worker is the first in the home; `up` was told of an issuer."""
-    TermsFile(home).opened(Terms("", "", "https://plane.example", "off"), "")
+    SharedSettingsFile(home).update(SharedSettings("", "", "https://plane.example", "off"), "")
     async with managing(Settings(home=str(home), store=url, joins=True)) as plane:
         assert cast(Any, plane.providers["identity"]).issuer == "https://plane.example"
         told = Settings(home=str(home), store=url, sandbox="auto", joins=False)
-        with pytest.raises(Invalid, match="sandbox=off, and this one was told sandbox=auto"):
+        with pytest.raises(Invalid, match="sandbox=off, and this one has sandbox=auto"):
             async with managing(told):
                 pass
         told = replace(told, sandbox="off", keep_operations_days=1.0)
-        with pytest.raises(Invalid, match=r"with keep_operations_days=90\.0, and this one was"):
+        with pytest.raises(Invalid, match=r"with keep_operations_days=90\.0, and this one has"):
             async with managing(told):
                 pass
 
@@ -287,7 +287,9 @@ def test_a_worker_that_comes_to_serve_the_providers_does_it_as_up_was_told(
 ) -> None:
     async def main() -> None:
         await served_as_up_was_told(home, postgres_url)
-        TermsFile(home).opened(Terms("", "", "https://plane.example", "require"), "")
+        SharedSettingsFile(home).update(
+            SharedSettings("", "", "https://plane.example", "require"), ""
+        )
         monkeypatch.setenv("PATH", str(home))  # where no bubblewrap is
         with pytest.raises(Invalid, match="bubblewrap is required"):
             async with managing(Settings(home=str(home), store=postgres_url, joins=True)):
@@ -315,7 +317,7 @@ def test_a_plane_that_is_held_starts_as_often_as_it_likes_whoever_comes_first(
         starts = [replace(up, joins=True), up, up]
         return [*[await start(one) for one in starts], await start(up, confirms=True)]
 
-    assert asyncio.run(main()) == ["its store was put back by other means"] * 4
+    assert asyncio.run(main()) == ["its store was restored by other means"] * 4
     assert asyncio.run(start(up)) == ""
 
 
@@ -365,13 +367,15 @@ def test_an_older_process_starts_while_operations_of_newer_plans_are_open(
 
 def by_its_own_word() -> AbstractContextManager[None]:
     """Who joins says what holds, as `up` does."""
-    told = providers.told
-    return patched(providers, told=lambda settings: told(replace(settings, joins=False)))
+    told = providers.own_shared_settings
+    return patched(
+        providers, own_shared_settings=lambda settings: told(replace(settings, joins=False))
+    )
 
 
 def whatever_others_say() -> AbstractContextManager[None]:
     """Whoever runs already is not asked."""
-    return patched(TermsFile, agreed=lambda file, _told: file.read())
+    return patched(SharedSettingsFile, read_agreed=lambda file, _told: file.read())
 
 
 @pytest.mark.parametrize("off", [by_its_own_word, whatever_others_say])

@@ -17,7 +17,7 @@ from tenure.core.errors import Invalid, StoreLocked
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.core.records import AuditRecord, LeaseRecord
-from tenure.home.shared_settings import Terms, TermsFile
+from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers.driver import reconciling
 from tenure.reconcilers.term import KeptFor
@@ -25,7 +25,7 @@ from tenure.settings import Settings
 from tenure.testing import memory_store
 from tenure.testing.operators import by
 from tenure.wiring import managing, running
-from tenure.wiring.engine import TEMPORAL_LEASES, keep_to_one
+from tenure.wiring.engine import TEMPORAL_LEASES, refuse_second_engine
 from tests.unit.support.scripted_planes import TENANT, Script, step
 
 PLAN = Plan("one", stages=(step("made", Script()),))
@@ -95,7 +95,9 @@ def test_an_engine_that_is_stopped_inside_the_block_ends_nothing_else(tmp_path):
 
 
 def test_a_home_whose_store_is_elsewhere_is_left_as_it_is(tmp_path):
-    TermsFile(tmp_path).write(Terms("home", "postgresql://tenure@db/tenure (schema tenure)"))
+    SharedSettingsFile(tmp_path).write(
+        SharedSettings("home", "postgresql://tenure@db/tenure (schema tenure)")
+    )
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
 
     async def main():
@@ -160,7 +162,7 @@ def test_an_embedded_engine_is_refused_beside_temporal_unless_temporal_is_left()
     async def main() -> OperationState:
         operation = await _moved_by_temporal()
         for works in (True, False):
-            with pytest.raises(Invalid, match=r"nothing was changed\. Say --engine temporal"):
+            with pytest.raises(Invalid, match=r"nothing was changed\. Use --engine temporal"):
                 await running(Settings(works=works), plans=[PLAN], providers={}).__aenter__()
         async with running(Settings(leave_temporal=True), plans=[PLAN], providers={}) as plane:
             state = (await reads.wait(plane, TENANT, operation)).state
@@ -178,7 +180,7 @@ def test_beside_temporal_an_embedded_engine_would_leave_its_operations_alone(mon
     async def anything(*_: object) -> None:
         pass
 
-    monkeypatch.setattr(wiring, "keep_to_one", anything)
+    monkeypatch.setattr(wiring, "refuse_second_engine", anything)
 
     async def main() -> OperationState:
         operation = await _moved_by_temporal()
@@ -190,8 +192,8 @@ def test_beside_temporal_an_embedded_engine_would_leave_its_operations_alone(mon
 
 def test_temporal_is_not_left_for_temporal():
     settings = Settings(engine="temporal", leave_temporal=True)
-    with pytest.raises(Invalid, match="start with --engine embedded"):
-        asyncio.run(keep_to_one(settings, memory_store.build(clock=SystemClock())))
+    with pytest.raises(Invalid, match="needs --engine embedded"):
+        asyncio.run(refuse_second_engine(settings, memory_store.build(clock=SystemClock())))
 
 
 def test_the_leases_of_temporal_are_those_of_its_engine():

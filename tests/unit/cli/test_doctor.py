@@ -63,7 +63,7 @@ def test_who_serves_the_providers_is_named_and_fails_if_it_is_stopped(tmp_path, 
     lock = Lock.take(tmp_path / "providers")
     (found,) = doctor.providers(tmp_path)
     assert (found.result, found.found) == ("ok", f"served by process {os.getpid()}")
-    monkeypatch.setattr(lock_holder, "stopped", lambda _: 1)
+    monkeypatch.setattr(lock_holder, "stopped_mark", lambda _: 1)
     (found,) = doctor.providers(tmp_path)
     assert (found.result, f"kill -9 {os.getpid()}:" in found.advice) == ("fail", True)
     lock.release()
@@ -165,7 +165,7 @@ def test_an_engine_that_is_not_there_fails_with_a_sentence():
 
 def test_what_cannot_go_together_fails_with_a_sentence(tmp_path):
     assert "named like postgresql://" in found_of(store="mysql://db/tenure")["store"][1]
-    assert "a store that is shared: --store" in found_of(engine="temporal")["engine"][1]
+    assert "a shared store: --store" in found_of(engine="temporal")["engine"][1]
     named = {"store": "postgresql://127.0.0.1:1/x", "temporal_tls_certificate": "c"}
     found = found_of(engine="temporal", **named)
     assert "come together" in found["engine"][1]

@@ -8,7 +8,7 @@ import pytest
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.exits import Exit
 from tenure.faces.cli.restore import describe_review
-from tenure.home.shared_settings import TermsFile
+from tenure.home.shared_settings import SharedSettingsFile
 from tenure.settings import Settings
 from tenure.wiring import managing
 from tests.unit.cli.test_agent import served
@@ -48,9 +48,11 @@ def test_a_home_is_backed_up_and_put_back_under_a_new_epoch(home, tmp_path, caps
 def test_a_backup_without_the_store_says_how_new_its_audit_head_is(home, tmp_path, capsys):
     code, out, _ = typed(capsys, home, "backup", str(tmp_path / "file"))
     assert (code, "as the home remembers" in out) == (0, False)
-    terms = TermsFile(home).read()
+    terms = SharedSettingsFile(home).read()
     assert terms is not None
-    TermsFile(home).write(terms._replace(store="postgresql://tenure@db/tenure (schema tenure)"))
+    SharedSettingsFile(home).write(
+        terms._replace(store="postgresql://tenure@db/tenure (schema tenure)")
+    )
     code, out, _ = typed(capsys, home, "backup", str(tmp_path / "without"))
     assert (code, "as the home remembers it" in out) == (0, True)
     code, out, told = typed(capsys, home, "restore", str(tmp_path / "without"), "--yes")

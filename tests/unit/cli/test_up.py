@@ -272,7 +272,7 @@ def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch, c
         (["--keep-operations", "-1"], 2, "--keep-operations"),
         (["--drift", "perhaps"], 2, "--drift"),
         (["--store", "postgresql://tenure@127.0.0.1:1/tenure"], 1, "it cannot be reached"),
-        (["--engine", "temporal"], 1, "Temporal moves operations of a store that is shared"),
+        (["--engine", "temporal"], 1, "the Temporal engine needs a shared store"),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_is_made(

@@ -92,7 +92,7 @@ def test_one_that_stays_stopped_is_killed_and_a_guest_serves(tmp_path, caplog):
                         await access.check("t", "before", role="reader")  # sent, and lost with it
                     await access.ensure(access_key(name="after"), access_spec("reader"))
                 assert first.wait() == -signal.SIGKILL
-                assert lock_holder.holder(tmp_path / "providers") == os.getpid()
+                assert lock_holder.current_holder(tmp_path / "providers") == os.getpid()
                 listed = [item.key async for item in access.list_owned(access_key().plane)]
                 assert len(listed) == 2
         assert f"process {first.pid} served the embedded providers" in caplog.text
@@ -118,7 +118,7 @@ def test_who_is_told_not_to_kill_says_who_stands_still_and_what_to_do(tmp_path, 
                 first.send_signal(signal.SIGCONT)
                 await access.ensure(access_key(), {})
                 assert not unix.outage_of(guests)
-                assert lock_holder.holder(tmp_path / "providers") == first.pid
+                assert lock_holder.current_holder(tmp_path / "providers") == first.pid
 
     run(main)
 
@@ -135,7 +135,7 @@ def test_one_that_goes_on_in_time_keeps_the_host(tmp_path, caplog):
                 first.send_signal(signal.SIGCONT)
                 await access_of(guests).ensure(access_key(), {})
                 assert first.poll() is None
-                assert lock_holder.holder(tmp_path / "providers") == first.pid
+                assert lock_holder.current_holder(tmp_path / "providers") == first.pid
 
     run(main)
 
@@ -191,7 +191,7 @@ def test_a_start_beside_one_that_stands_stopped_names_it(tmp_path):
 
 
 def test_a_lock_that_nobody_holds_has_no_holder(tmp_path):
-    assert lock_holder.holder(tmp_path / "providers") == 0
+    assert lock_holder.current_holder(tmp_path / "providers") == 0
     (tmp_path / "providers.lock").write_text("odd\n")
-    assert lock_holder.named(tmp_path / "providers") == 0
-    assert lock_holder.holder(tmp_path / "providers") == 0
+    assert lock_holder.recorded_holder(tmp_path / "providers") == 0
+    assert lock_holder.current_holder(tmp_path / "providers") == 0

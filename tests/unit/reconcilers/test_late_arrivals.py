@@ -74,7 +74,7 @@ def run(tmp_path, scenario, seconds=1000.0):
     async def main():
         runtime = Unburning()
         settings = Settings(home=str(tmp_path / "home"), reconcile_seconds=seconds)
-        async with managing(settings, instead={"runtime": runtime}) as plane:
+        async with managing(settings, provider_overrides={"runtime": runtime}) as plane:
             await scenario(plane, runtime)
 
     asyncio.run(main())

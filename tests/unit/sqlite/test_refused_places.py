@@ -31,7 +31,7 @@ def test_an_epoch_that_cannot_be_read_or_written_is_a_sentence(tmp_path: Path) -
     file.path.mkdir()
     with pytest.raises(StoreError, match="Is a directory"):
         file.read()
-    with pytest.raises(StoreError, match="what it said before stands"):
+    with pytest.raises(StoreError, match="its old content stays"):
         file.write(Memo(epoch=1))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tenure.core.errors import Invalid, StoreError, StoreLocked, StoreNewer
 from tenure.home.epoch_file import EpochFile
-from tenure.home.shared_settings import TermsFile
+from tenure.home.shared_settings import SharedSettingsFile
 from tenure.settings import Settings
 from tenure.sqlite.location import Lock
 from tenure.upkeep import backup
@@ -36,7 +36,7 @@ def made(home: Path) -> Path:
 
 
 def backed_up(home: Path, target: Path) -> backup.Manifest:
-    return back_up(home, target, FILES, release="1", now=0.0, told=quiet)
+    return back_up(home, target, FILES, release="1", now=0.0, report=quiet)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def damage(path: Path) -> None:
 def test_a_backup_that_was_changed_is_refused_before_anything_is_touched(copy, tmp_path, name):
     damage(copy / name)
     with pytest.raises(Invalid, match=rf"{name}.*SHA-256 differs"):
-        restore(copy, tmp_path / "home", FILES, told=quiet)
+        restore(copy, tmp_path / "home", FILES, report=quiet)
     assert not (tmp_path / "home").exists()
 
 
@@ -93,7 +93,7 @@ def test_without_the_digest_a_changed_backup_is_not_noticed(copy, tmp_path, monk
     said = json.loads((copy / MANIFEST).read_text())["files"]
     monkeypatch.setattr(backup, "digest", lambda path: said[path.name]["sha256"])
     damage(copy / "access.db")
-    assert restore(copy, tmp_path / "home", FILES, told=quiet).epoch == 2
+    assert restore(copy, tmp_path / "home", FILES, report=quiet).epoch == 2
 
 
 def test_a_home_that_was_open_to_others_is_for_its_owner_alone_after_a_restore(copy, tmp_path):
@@ -102,12 +102,12 @@ def test_a_home_that_was_open_to_others_is_for_its_owner_alone_after_a_restore(c
     home.chmod(0o755)
     lock = Lock.take(home / "tenure.db")
     with pytest.raises(StoreLocked):
-        restore(copy, home, FILES, told=told.append)
+        restore(copy, home, FILES, report=told.append)
     assert home.stat().st_mode & 0o777 == 0o755, "what is refused changes nothing"
     lock.release()
-    restore(copy, home, FILES, told=told.append)
+    restore(copy, home, FILES, report=told.append)
     assert home.stat().st_mode & 0o777 == 0o700
-    assert f"{home}: for its owner alone from now on (0700)" in told
+    assert f"{home}: mode set to 0700" in told
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_directory_without_a_manifest_that_makes_sense_is_no_backup(copy, tmp_
     if text is not None:
         (copy / MANIFEST).write_text(text)
     with pytest.raises(Invalid, match=why):
-        restore(copy, tmp_path / "home", FILES, told=quiet)
+        restore(copy, tmp_path / "home", FILES, report=quiet)
 
 
 def rewritten(copy: Path, **said: object) -> None:
@@ -141,11 +141,11 @@ def test_a_backup_of_another_format_or_with_other_files_is_refused(copy, tmp_pat
     ):
         rewritten(copy, **said)
         with pytest.raises(Invalid, match=why):
-            restore(copy, tmp_path / "home", FILES, told=quiet)
+            restore(copy, tmp_path / "home", FILES, report=quiet)
     rewritten(copy, files=files)
     (copy / "access.db").unlink()
     with pytest.raises(Invalid, match="missing"):
-        restore(copy, tmp_path / "home", FILES, told=quiet)
+        restore(copy, tmp_path / "home", FILES, report=quiet)
 
 
 def test_a_backup_of_a_newer_release_is_refused(copy, tmp_path):
@@ -157,14 +157,14 @@ def test_a_backup_of_a_newer_release_is_refused(copy, tmp_path):
     one.update(sha256=backup.digest(copy / "access.db"), size=(copy / "access.db").stat().st_size)
     rewritten(copy, files=manifest["files"])
     with pytest.raises(StoreNewer):
-        restore(copy, tmp_path / "home", FILES, told=quiet)
+        restore(copy, tmp_path / "home", FILES, report=quiet)
 
 
 def test_nothing_is_restored_under_a_plane_that_runs(copy, tmp_path):
     async def main():
         async with managing(Settings(home=str(tmp_path / "home"), sandbox="off")):
             with pytest.raises(StoreLocked):
-                restore(copy, tmp_path / "home", FILES, told=quiet)
+                restore(copy, tmp_path / "home", FILES, report=quiet)
             with pytest.raises(StoreLocked):
                 hold(tmp_path / "home", FILES)
 
@@ -176,9 +176,9 @@ def test_nothing_is_restored_under_a_plane_that_runs(copy, tmp_path):
 
 def test_each_restore_begins_a_later_epoch_and_keeps_what_was_there(copy, tmp_path):
     home = tmp_path / "home"
-    first = restore(copy, home, FILES, told=quiet)
+    first = restore(copy, home, FILES, report=quiet)
     assert (first.epoch, len(first.replaced), first.stayed) == (2, 4, [])
-    second = restore(copy, home, FILES, told=quiet)
+    second = restore(copy, home, FILES, report=quiet)
     assert (second.epoch, second.replaced) == (3, ["tenure.db"])
     assert (second.aside / "tenure.db").exists()
     assert second.stayed == ["identity.db", "access.db", "credentials.db"]
@@ -187,47 +187,49 @@ def test_each_restore_begins_a_later_epoch_and_keeps_what_was_there(copy, tmp_pa
 
 def test_a_provider_file_that_is_broken_is_restored_too(copy, tmp_path):
     home = tmp_path / "home"
-    restore(copy, home, FILES, told=quiet)
+    restore(copy, home, FILES, report=quiet)
     (home / "access.db").write_bytes(b"not a database at all" * 100)
-    again = restore(copy, home, FILES, told=quiet)
+    again = restore(copy, home, FILES, report=quiet)
     assert again.replaced == ["tenure.db", "access.db"]
     assert (again.aside / "access.db").read_bytes().startswith(b"not a database")
 
 
 def test_of_a_plane_whose_store_is_a_server_the_home_is_backed_up_and_comes_back(tmp_path):
     home = made(tmp_path / "home")
-    terms = TermsFile(home).read()
+    terms = SharedSettingsFile(home).read()
     assert terms is not None
     there = terms._replace(store="postgresql://tenure@db/tenure (schema tenure)")
-    TermsFile(home).write(there)  # and an old tenure.db lies there still
+    SharedSettingsFile(home).write(there)  # and an old tenure.db lies there still
     told: list[str] = []
-    back_up(home, tmp_path / "copy", FILES, release="1", now=0.0, told=told.append)
+    back_up(home, tmp_path / "copy", FILES, release="1", now=0.0, report=told.append)
     assert "it is postgresql://tenure@db/tenure" in told[0]
     others = {held.name for held in FILES} - {"tenure.db"}
     assert {path.name for path in (tmp_path / "copy").iterdir()} == {*others, MANIFEST}
     # Into a home that is lost: the store knows the new one by the same name.
     new = tmp_path / "new"
-    restored = restore(tmp_path / "copy", new, FILES, told=quiet)
+    restored = restore(tmp_path / "copy", new, FILES, report=quiet)
     assert set(restored.replaced) == others
-    again = TermsFile(new).read()
+    again = SharedSettingsFile(new).read()
     assert again is not None
     assert (again.home, again.store) == (there.home, there.store)
     assert not (new / "tenure.db").exists()
     # Into the one that is there: nothing that is newer is replaced.
-    stayed = restore(tmp_path / "copy", home, FILES, told=quiet)
+    stayed = restore(tmp_path / "copy", home, FILES, report=quiet)
     assert (set(stayed.stayed), stayed.replaced, stayed.epoch) == (others, [], 2)
-    assert TermsFile(home).read() == there
+    assert SharedSettingsFile(home).read() == there
 
 
 def test_a_store_that_is_restored_into_a_home_is_there_from_then_on(copy, tmp_path):
     home = made(tmp_path / "home")
-    terms = TermsFile(home).read()
+    terms = SharedSettingsFile(home).read()
     assert terms is not None
-    TermsFile(home).write(terms._replace(store="postgresql://tenure@db/tenure (schema tenure)"))
+    SharedSettingsFile(home).write(
+        terms._replace(store="postgresql://tenure@db/tenure (schema tenure)")
+    )
     with pytest.raises(Invalid, match="is the home of a plane whose store is postgresql"):
         made(home)
-    restore(copy, home, FILES, told=quiet)
-    assert TermsFile(home).read() == terms
+    restore(copy, home, FILES, report=quiet)
+    assert SharedSettingsFile(home).read() == terms
     made(home)
 
 
@@ -236,4 +238,4 @@ def test_a_manifest_without_a_store_that_names_none_is_refused(copy):
     assert "store" not in said
     (copy / MANIFEST).write_text(json.dumps({**said, "store": "postgresql://db"}))
     with pytest.raises(Invalid, match="names other files"):
-        backup.read(copy, FILES, told=quiet)
+        backup.read(copy, FILES, report=quiet)

@@ -9,10 +9,10 @@ from proofs.releases.any_release import PLAN
 from proofs.releases.upgrades import GOLDEN, RELEASES, load
 from tenure.core.errors import Invalid
 from tenure.faces.cli import main as cli
-from tenure.home.shared_settings import Terms, TermsFile
+from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.plans.agents.lifecycle import PLANS
 from tenure.sqlite.migrations import Migration
-from tenure.upkeep.upgrade import Pending, SharedStoreReport, look
+from tenure.upkeep.upgrade import Pending, SharedStoreReport, inspect_home
 from tenure.wiring import files_of_a_home
 
 FILES = files_of_a_home()
@@ -23,7 +23,7 @@ ADDED = [Pending("tenure.db", one.name, only_adds=True) for one in FILES[0].migr
 def test_what_an_earlier_release_wrote_is_told_and_left_as_it_is(name, tmp_path):
     load(GOLDEN / name, tmp_path / "home")
     before = (tmp_path / "home" / "tenure.db").read_bytes()
-    seen = look(tmp_path / "home", FILES, [PLAN])
+    seen = inspect_home(tmp_path / "home", FILES, [PLAN])
     kernel = name == "kernel"
     lifecycle = Pending("tenure.db", "0002_pre_lifecycle", only_adds=False)
     assert seen.pending == ([lifecycle, *ADDED] if kernel else ADDED)
@@ -35,7 +35,7 @@ def test_what_an_earlier_release_wrote_is_told_and_left_as_it_is(name, tmp_path)
 
 def test_steps_that_this_release_lacks_are_named(tmp_path):
     load(GOLDEN / "lifecycle", tmp_path / "home")
-    seen = look(tmp_path / "home", FILES, PLANS)
+    seen = inspect_home(tmp_path / "home", FILES, PLANS)
     assert "golden@1/approval" in seen.missing
     assert not seen.is_possible
 
@@ -45,11 +45,11 @@ def test_a_newer_home_and_none_at_all_are_refused(tmp_path):
     file = apsw.Connection(str(tmp_path / "home" / "tenure.db"))
     file.pragma("user_version", 99)
     file.close()
-    seen = look(tmp_path / "home", FILES, [PLAN])
+    seen = inspect_home(tmp_path / "home", FILES, [PLAN])
     assert "newer Tenure" in seen.refused[0]
     assert not seen.is_possible
     with pytest.raises(Invalid, match="holds no plane"):
-        look(tmp_path, FILES, [PLAN])
+        inspect_home(tmp_path, FILES, [PLAN])
 
 
 def test_the_command_says_it_by_its_exit_code(tmp_path, capsys):
@@ -70,7 +70,9 @@ def test_the_command_says_it_by_its_exit_code(tmp_path, capsys):
 
 def test_of_a_plane_whose_store_is_a_server_the_rest_is_told(tmp_path, capsys):
     load(GOLDEN / "lifecycle", tmp_path / "home")  # its tenure.db was left there
-    TermsFile(tmp_path / "home").write(Terms("home", "postgresql://tenure@db/tenure"))
+    SharedSettingsFile(tmp_path / "home").write(
+        SharedSettings("home", "postgresql://tenure@db/tenure")
+    )
     asked = ["upgrade", "--check", "--home", str(tmp_path / "home")]
     assert cli.main(asked) == 1
     out, err = capsys.readouterr()
@@ -87,14 +89,14 @@ def test_of_a_plane_whose_store_is_a_server_the_rest_is_told(tmp_path, capsys):
 def test_a_store_elsewhere_is_compared_as_a_file_is(tmp_path):
     load(GOLDEN / "lifecycle", tmp_path / "home")  # its tenure.db was left there
     home = tmp_path / "home"
-    TermsFile(home).write(Terms("home", "postgresql://tenure@db/tenure"))
+    SharedSettingsFile(home).write(SharedSettings("home", "postgresql://tenure@db/tenure"))
     body, lacks = PLAN.body(), [Migration(9, "0009_pre_more", "-- Only adds: a table")]
     kept = SharedStoreReport("home", lacks, [(PLAN.digest, body, 3), ("lost", None, 1)])
-    seen = look(home, FILES, [PLAN], kept)
+    seen = inspect_home(home, FILES, [PLAN], kept)
     assert seen.pending[0] == Pending("the store", "0009_pre_more", only_adds=True)
     assert (seen.open_operations, seen.missing, seen.store) == (4, ["plan lost"], "")
     assert (seen.is_possible, seen.can_go_back) == (False, True)
-    seen = look(home, FILES, [PLAN], kept._replace(followed=[(PLAN.digest, None, 3)]))
+    seen = inspect_home(home, FILES, [PLAN], kept._replace(open_plans=[(PLAN.digest, None, 3)]))
     assert (seen.is_possible, seen.can_go_back) == (True, True)
     with pytest.raises(Invalid, match="belongs to another home"):
-        look(home, FILES, [PLAN], kept._replace(home="other"))
+        inspect_home(home, FILES, [PLAN], kept._replace(home="other"))

@@ -35,7 +35,7 @@ def command(context: click.Context, *, target: Path, form: str) -> None:
     home = server_location(context).directory()
     release = str(sys.modules["tenure"].__version__)
     try:
-        made = back_up(home, target, files_of_a_home(), release=release, now=now(), told=say)
+        made = back_up(home, target, files_of_a_home(), release=release, now=now(), report=say)
     except TenureError as error:
         raise CommandExit(Exit.FAILED, str(error)) from None
     item = {"backup": str(target), **made._asdict()}

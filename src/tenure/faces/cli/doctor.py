@@ -176,10 +176,10 @@ def epoch(directory: Path) -> Iterator[CheckResult]:
 
 def providers(directory: Path) -> Iterator[CheckResult]:
     """The provider host, if one runs, and whether it answers."""
-    from tenure.home.lock_holder import holder, stopped
+    from tenure.home.lock_holder import current_holder, stopped_mark
 
-    process = holder(directory / "providers")
-    if process and stopped(process) is not None:
+    process = current_holder(directory / "providers")
+    if process and stopped_mark(process) is not None:
         advice = f"kill -9 {process}: another takes over; or kill -CONT {process}: it goes on"
         yield CheckResult("providers", FAIL, f"process {process} has them and is stopped", advice)
     elif process:

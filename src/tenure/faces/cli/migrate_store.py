@@ -54,7 +54,7 @@ def command(context: click.Context, *, url: str, source: Path | None, form: str)
 
     path = source or server_location(context).directory() / "tenure.db"
     try:
-        compared = asyncio.run(move_store(path, url, told=say))
+        compared = asyncio.run(move_store(path, url, report=say))
     except TenureError as error:
         raise CommandExit(Exit.FAILED, str(error)) from None
     except OSError as error:

@@ -100,7 +100,7 @@ def _restore(source: Path, home: Path, *, yes: bool, form: str) -> None:
 
     if (home / STORE).exists() and (source / MANIFEST).exists():  # else it says what is missing
         confirm(f"the store in {home} will be replaced, and kept aside", yes=yes)
-    done = restore(source.absolute(), home, files_of_a_home(), told=say)
+    done = restore(source.absolute(), home, files_of_a_home(), report=say)
     if any(done.aside.iterdir()):
         say(f"what was there is kept in {done.aside}")
     start = f"tenure up --home {home}"

@@ -34,7 +34,7 @@ from tenure.faces.cli.exits import REWOUND, CommandExit, Exit
 from tenure.faces.cli.options import examples, log_options, server_location, server_options
 from tenure.faces.cli.output import say
 from tenure.faces.cli.scale import Scale, up_scale_options
-from tenure.home.atomic_file import replace_whole
+from tenure.home.atomic_file import replace_atomically
 
 if TYPE_CHECKING:
     from tenure.settings import Settings
@@ -303,7 +303,7 @@ def _announce_address(file: Path, *, shared: bool = False) -> Iterator[Callable[
         with _address_lock(file.parent):
             others = [one for one in where.addresses(file.parent) if one != mine] if shared else []
             others = [one for one in others if where.listens(one)]  # or it was killed
-            replace_whole(file, "\n".join([mine, *others, ""]))
+            replace_atomically(file, "\n".join([mine, *others, ""]))
 
     try:
         yield announce
@@ -312,7 +312,7 @@ def _announce_address(file: Path, *, shared: bool = False) -> Iterator[Callable[
             addresses = where.addresses(file.parent)
             others = [one for one in addresses if one != mine and where.listens(one)]
             if mine in addresses and others:
-                replace_whole(file, "\n".join([*others, ""]))
+                replace_atomically(file, "\n".join([*others, ""]))
             elif mine in addresses:
                 file.unlink()
 
@@ -365,7 +365,7 @@ async def ensure_admin_token(plane: Plane, file: Path, *, new: bool = False) -> 
     if known or not token:
         secret = urlsafe_b64encode(plane.entropy.secret()).decode().rstrip("=")
         token = tokens.PREFIX + secret
-        replace_whole(file, f"{token}\n")
+        replace_atomically(file, f"{token}\n")
     await tokens.begin(plane, token)
 
 

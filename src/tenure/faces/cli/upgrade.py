@@ -49,13 +49,13 @@ def command(
     release can take it over; 1: it cannot, or that is not known.
     """
     del check  # it is required, so that nobody takes this for the upgrade itself
-    from tenure.upkeep.upgrade import look
+    from tenure.upkeep.upgrade import inspect_home
     from tenure.wiring import files_of_a_home, plans_of_agents
 
     home = server_location(context).directory()
     try:
         kept, why = _store_of(home, store)
-        seen = look(home, files_of_a_home(), plans_of_agents(), kept)
+        seen = inspect_home(home, files_of_a_home(), plans_of_agents(), kept)
     except TenureError as error:
         raise CommandExit(Exit.FAILED, str(error)) from None
     item = {
@@ -85,7 +85,7 @@ def command(
 def _store_of(home: Path, url: str) -> "tuple[SharedStoreReport | None, str]":
     """What is in a store that is no file of the home, or why that is not known."""
     from tenure.upkeep.homes import store_elsewhere
-    from tenure.wiring import look_at_store
+    from tenure.wiring import inspect_shared_store
 
     elsewhere = store_elsewhere(home)
     if not elsewhere:
@@ -93,7 +93,7 @@ def _store_of(home: Path, url: str) -> "tuple[SharedStoreReport | None, str]":
     if not url:
         return None, f"it is {elsewhere}, which nobody has named"
     try:
-        return asyncio.run(look_at_store(url)), ""
+        return asyncio.run(inspect_shared_store(url)), ""
     except TenureError as error:
         return None, str(error).rstrip(".")
 

@@ -53,7 +53,7 @@ async def plane_in(home):
         Settings(store=str(home / "tenure.db")),
         plans=[PLAN],
         providers={"identity": shelf},
-        held=Pause(EpochFile(home)),
+        pause=Pause(EpochFile(home)),
     ) as plane:
         yield plane
 

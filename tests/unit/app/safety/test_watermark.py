@@ -26,7 +26,7 @@ def with_plane(home, scenario):
     async def main():
         hold = Pause(EpochFile(home), WatermarkFile(home))
         settings = Settings(store=str(home / "tenure.db"))
-        async with running(settings, plans=[], providers={}, held=hold) as plane:
+        async with running(settings, plans=[], providers={}, pause=hold) as plane:
             return await scenario(plane)
 
     return asyncio.run(main())

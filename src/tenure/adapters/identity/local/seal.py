@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 
 from tenure.core.errors import StoreError, StoreUnsafe
-from tenure.home.atomic_file import make_whole
+from tenure.home.atomic_file import create_atomically
 
 KEY_BYTES = 32
 
@@ -39,7 +39,7 @@ def make_key(path: Path) -> bytes:
     """The key; made if it is not there, and on the disk before anything is sealed with it."""
     try:
         if not path.exists():
-            make_whole(path, secrets.token_bytes(KEY_BYTES))
+            create_atomically(path, secrets.token_bytes(KEY_BYTES))
     except OSError as error:
         raise StoreError(f"{path} cannot be made ({error.strerror}).") from None
     return read_key(path)

@@ -22,7 +22,7 @@ from tenure.adapters.provider_host.unix.proxy import CurrentServer, ProviderProx
 from tenure.adapters.provider_host.unix.server import Server
 from tenure.concurrency import background
 from tenure.core.errors import StoreLocked, Unavailable
-from tenure.home.lock_holder import holder, stopped
+from tenure.home.lock_holder import current_holder, stopped_mark
 from tenure.ports.clock import Clock
 from tenure.ports.provider import Provider
 from tenure.sqlite.location import Lock
@@ -122,8 +122,8 @@ class _ProviderHost:
 
     def _no_answer(self, why: str) -> StoreLocked:
         """The error of a start at which the holder of the lock does not answer."""
-        process = holder(self._home / "providers")
-        if process and stopped(process) is not None:
+        process = current_holder(self._home / "providers")
+        if process and stopped_mark(process) is not None:
             why = "it is stopped (SIGSTOP), and killed it loses nothing"
         return StoreLocked(
             f"{self._home / 'providers.lock'} is held by process {process or 'unknown'}, which"

@@ -10,7 +10,7 @@ import os
 import signal
 from pathlib import Path
 
-from tenure.home.lock_holder import named, stopped
+from tenure.home.lock_holder import recorded_holder, stopped_mark
 
 POLL_SECONDS = 1.0
 """Between two polls."""
@@ -28,14 +28,14 @@ class ServerWatch:
 
     def stopped_for(self) -> float:
         """Poll; return for how many seconds the process has surely not run at all."""
-        mark = stopped(self.process)
+        mark = stopped_mark(self.process)
         self._polls = self._polls + 1 if mark is not None and mark == self._mark else 0
         self._mark = mark
         return self._polls * POLL_SECONDS
 
     def can_kill(self) -> bool:
         """Whether it surely holds the lock and can be killed from here."""
-        return self._file >= 0 and named(self._lock) == self.process
+        return self._file >= 0 and recorded_holder(self._lock) == self.process
 
     def kill(self) -> bool:
         """Kill the process if that is possible; return whether it was killed."""

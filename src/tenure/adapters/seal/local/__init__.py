@@ -8,7 +8,7 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 
 from tenure.core.errors import Invalid, StoreError, StoreUnsafe
-from tenure.home.atomic_file import make_whole
+from tenure.home.atomic_file import create_atomically
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -48,7 +48,7 @@ class LocalSeal:
     def _read(self) -> bytes:
         if not self._key:
             if not self._path.exists():
-                make_whole(self._path, secrets.token_bytes(KEY_BYTES))
+                create_atomically(self._path, secrets.token_bytes(KEY_BYTES))
             if self._path.stat().st_mode & 0o077:
                 raise StoreUnsafe(f"{self._path} can be read by others: run chmod 600 on it.")
             key = self._path.read_bytes()

@@ -96,7 +96,7 @@ class Landing:
             " postgresql://…?schema=tenure2."
         )
 
-    async def reached(self, table: str) -> Key:
+    async def last_key(self, table: str) -> Key:
         """The key of the last row that is there; empty: none is."""
         said = await self._connection.fetchval(_SAID, f"table {table}")
         return tuple(json.loads(said)) if said else ()
