@@ -48,7 +48,9 @@ def test_who_was_told_otherwise_than_those_who_run_is_refused(tmp_path, change):
     file.update(TOLD, "")
     assert file.read_agreed(TOLD).sandbox == "require"
     ((option, word),) = change.items()
-    with pytest.raises(Invalid, match=rf"has {option}={word}: use the same value, or stop all of them"):
+    with pytest.raises(
+        Invalid, match=rf"has {option}={word}: use the same value, or stop all of them"
+    ):
         file.read_agreed(TOLD._replace(**change))
 
 
