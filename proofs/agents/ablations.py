@@ -100,7 +100,7 @@ def nobody_is_told() -> AbstractContextManager[None]:
     async def closing(*_: Any, **__: Any) -> Change:
         return Change("", (), ())
 
-    return patched(verbs, _closing=closing)
+    return patched(verbs, _notify_lock_holder=closing)
 
 
 def parent_not_guarded() -> AbstractContextManager[None]:
@@ -235,7 +235,7 @@ _TABLE = (
     Ablation(
         "released_in_end",
         "The commit that ends an agent gives its name and its place back.",
-        "S14", (2,), "agents", lambda: patched(subject, _released=lambda _live, _end: []),
+        "S14", (2,), "agents", lambda: patched(subject, _release_writes=lambda _live, _end: []),
     ),
     Ablation(
         "name_guarded",

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from proofs.agents.ablations import ABLATIONS
@@ -62,11 +63,11 @@ async def _retry(loop: SeededLoop) -> list[str]:
     first, second = (process.plane for process in planes)
     key, wrong = RequestOptions(idempotency_key="once"), []
     verbs: list[tuple[str, Callable[[Plane, Caller], Awaitable[OperationView]]]] = [
-        ("create", lambda p, c: agents.create_agent(p, c, spec_of("alpha"), asked=key)),
-        ("suspend", lambda p, c: agents.suspend_agent(p, c, "alpha", asked=key)),
-        ("resume", lambda p, c: agents.resume_agent(p, c, "alpha", asked=key)),
-        ("stop", lambda p, c: agents.stop_agent(p, c, "alpha", asked=key)),
-        ("delete", lambda p, c: agents.delete_agent(p, c, "alpha", asked=key)),
+        ("create", lambda p, c: agents.create_agent(p, c, spec_of("alpha"), request_options=key)),
+        ("suspend", lambda p, c: agents.suspend_agent(p, c, "alpha", request_options=key)),
+        ("resume", lambda p, c: agents.resume_agent(p, c, "alpha", request_options=key)),
+        ("stop", lambda p, c: agents.stop_agent(p, c, "alpha", request_options=key)),
+        ("delete", lambda p, c: agents.delete_agent(p, c, "alpha", request_options=key)),
     ]
     made: dict[str, str] = {}
     for name, verb in verbs:
@@ -95,10 +96,10 @@ async def _other_requests(plane: Plane) -> list[str]:
     """Another body is refused; another tenant's key is another key."""
     wrong: list[str] = []
     key = RequestOptions(idempotency_key="once")
-    said = await _answer(agents.create_agent(plane, CALLER, spec_of("beta"), asked=key))
+    said = await _answer(agents.create_agent(plane, CALLER, spec_of("beta"), request_options=key))
     if said != "idempotency_mismatch":
         wrong.append(f"one key for another request gave {said}")
-    mine = await _answer(agents.create_agent(plane, CALLER, spec_of("alpha"), asked=key))
+    mine = await _answer(agents.create_agent(plane, CALLER, spec_of("alpha"), request_options=key))
     wrong += await _keys_apart(plane, key, mine)
     await _answer(agents.delete_agent(plane, STRANGER, "alpha"))
     await asyncio.sleep(60)
@@ -107,7 +108,9 @@ async def _other_requests(plane: Plane) -> list[str]:
 
 async def _keys_apart(plane: Plane, key: RequestOptions, mine: str) -> list[str]:
     """The same request with the same key in another tenant is another operation."""
-    theirs = await _answer(agents.create_agent(plane, STRANGER, spec_of("alpha"), asked=key))
+    theirs = await _answer(
+        agents.create_agent(plane, STRANGER, spec_of("alpha"), request_options=key)
+    )
     known = await plane.store.find(OperationRecord, (theirs,))
     apart = theirs != mine and known is not None and known.tenant == STRANGER.tenant
     return [] if apart else [f"with another tenant's key a create gave {theirs}"]
@@ -125,9 +128,9 @@ async def _retry_after_death(loop: SeededLoop, crossing: int, side: CrossingSide
     supervisor = loop.create_task(cluster.supervise("plane", crash_at=crossing, side=side))
     client = Client(cluster)
     for number, verb in enumerate((Verb.CREATE, Verb.SUSPEND, Verb.DELETE)):
-        asked = RequestOptions(idempotency_key=f"act {number}")
+        options = RequestOptions(idempotency_key=f"act {number}")
         twice = [
-            await client.ask(lambda plane, v=verb, k=asked: perform(plane, Act(v), asked=k))  # type: ignore[misc]
+            await client.ask(partial(perform, act=Act(verb), request_options=options))
             for _ in range(2)
         ]
         if twice[0].id != twice[1].id:
@@ -171,7 +174,9 @@ async def across(plane: Plane, store: Store, rest: Callable[[], Awaitable[object
     for name, acts in (("alpha", ()), ("beta", (Verb.SUSPEND,)), ("gamma", (Verb.DELETE,))):
         for verb in (Verb.CREATE, *acts):
             made = await perform(
-                plane, Act(verb, name), asked=RequestOptions(idempotency_key=f"{verb} {name}")
+                plane,
+                Act(verb, name),
+                request_options=RequestOptions(idempotency_key=f"{verb} {name}"),
             )
             ids.append(made.id)
             uids.append(made.agent)
@@ -272,7 +277,7 @@ async def _tamper(loop: SeededLoop) -> list[Check]:
     for number in range(4):
         for verb in (Verb.CREATE, Verb.SUSPEND, Verb.DELETE):
             key = RequestOptions(idempotency_key=f"{verb} {number}")
-            await perform(plane, Act(verb, f"agent-{number}"), asked=key)
+            await perform(plane, Act(verb, f"agent-{number}"), request_options=key)
             await wait_for_rest(cluster)
     rows = _rows(cluster, "audit")
     whole = {key: dict(row) for key, row in rows.items()}

@@ -177,29 +177,37 @@ async def _act(client: Client, act: Act, number: int) -> None:
             await client.ask(lambda plane: operations.cancel(plane, by("a caller"), last))
             return
         options = RequestOptions(idempotency_key=f"act {number}", queue=act.queue)
-        accepted = await client.ask(lambda plane: perform(plane, act, asked=options))
+        accepted = await client.ask(lambda plane: perform(plane, act, request_options=options))
         client.acknowledged.append(accepted.id)
 
 
-async def perform(plane: Plane, act: Act, *, asked: RequestOptions) -> OperationView:
+async def perform(plane: Plane, act: Act, *, request_options: RequestOptions) -> OperationView:
     """Ask a plane for what an act says."""
     given: dict[str, object] = dict(act.given)
     match Verb(act.verb):
         case Verb.CREATE:
-            return await agents.create_agent(plane, CALLER, spec_of(act.name, **given), asked=asked)
+            return await agents.create_agent(
+                plane, CALLER, spec_of(act.name, **given), request_options=request_options
+            )
         case Verb.SUSPEND:
             keep = bool(given.get("keep_runtime"))
             return await agents.suspend_agent(
-                plane, CALLER, act.name, keep_runtime=keep, asked=asked
+                plane, CALLER, act.name, keep_runtime=keep, request_options=request_options
             )
         case Verb.STOP:
-            return await agents.stop_agent(plane, CALLER, act.name, asked=asked)
+            return await agents.stop_agent(plane, CALLER, act.name, request_options=request_options)
         case Verb.RESUME:
-            return await agents.resume_agent(plane, CALLER, act.name, asked=asked)
+            return await agents.resume_agent(
+                plane, CALLER, act.name, request_options=request_options
+            )
         case Verb.DELETE:
-            return await agents.delete_agent(plane, CALLER, act.name, asked=asked)
+            return await agents.delete_agent(
+                plane, CALLER, act.name, request_options=request_options
+            )
         case Verb.RECOVER:
-            return await agents.recover_runtime(plane, CALLER, act.name, asked=asked)
+            return await agents.recover_runtime(
+                plane, CALLER, act.name, request_options=request_options
+            )
 
 
 async def wait_for_rest(

@@ -91,7 +91,9 @@ class AgentsSimulation(Simulation):
             self.closed.pop(name, None)
         options = RequestOptions(idempotency_key=f"request {number}", queue=request.queue)
         try:
-            accepted = await self.client.ask(lambda plane: perform(plane, act, asked=options))
+            accepted = await self.client.ask(
+                lambda plane: perform(plane, act, request_options=options)
+            )
         except CallerError:
             return
         self.client.acknowledged.append(accepted.id)

@@ -274,7 +274,7 @@ async def _over(stage: DamagedStage) -> None:
     required = SubscriptionRequest("required", SubscriptionKind.PULL, required=True)
     view, _ = await subscriptions.create_subscription(stage.plane, CALLER, required)
     asked = RequestOptions(idempotency_key="once")
-    suspended = await agents.suspend_agent(stage.plane, CALLER, "alpha", asked=asked)
+    suspended = await agents.suspend_agent(stage.plane, CALLER, "alpha", request_options=asked)
     await acknowledgements.acknowledge(stage.plane, CALLER, view.id, operation=suspended.id)
     await stage.plane.engine.wait(suspended.id, 60.0)
     seen = findings.Sighting("leases", Sure.CONFIRMED, "x", "default", "", "", {"what": "x"})

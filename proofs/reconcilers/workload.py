@@ -139,7 +139,7 @@ class ReconcilersSimulation(Simulation):
             spec = spec_of(name, **given)
 
             def ask(plane: Any, s: Any = spec, c: Any = caller, a: Any = asked) -> Any:
-                return agents.create_agent(plane, c, s, asked=a)
+                return agents.create_agent(plane, c, s, request_options=a)
 
             accepted = await self.client.ask(ask)
             self.client.acknowledged.append(accepted.id)
@@ -189,7 +189,7 @@ class ReconcilersSimulation(Simulation):
             asked = RequestOptions(idempotency_key=f"delete {name}")
 
             def ask(plane: Any, n: str = name, a: Any = asked) -> Any:
-                return agents.delete_agent(plane, CALLER, n, drain_seconds=0.0, asked=a)
+                return agents.delete_agent(plane, CALLER, n, drain_seconds=0.0, request_options=a)
 
             with suppress(CallerError):
                 accepted = await self.client.ask(ask)

@@ -192,7 +192,7 @@ def test_an_agent_that_keeps_its_runtime_unasked_is_seen(monkeypatch):
 
 
 def test_a_delete_that_forgets_the_quota_is_seen():
-    with patched(subject, _released=lambda live, end: []):
+    with patched(subject, _release_writes=lambda live, end: []):
         seen = broken(AGENTS.run(Case("delete")))
     assert {"quota_counts_live_agents", "names_are_unique"} <= seen
 
@@ -212,7 +212,7 @@ def test_a_close_that_does_not_cancel_the_holder_is_seen():
     async def cancel_nothing(plane, holder, *, by, now):
         return Change("", (), ())
 
-    with patched(verbs, _closing=cancel_nothing):
+    with patched(verbs, _notify_lock_holder=cancel_nothing):
         assert AGENTS.run(Case("delete_while_creating")).wrong
 
 

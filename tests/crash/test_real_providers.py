@@ -226,7 +226,7 @@ async def _drive(plane: Plane, acts) -> None:
             await asyncio.sleep(act.after_seconds)
         with suppress(CallerError):
             key = RequestOptions(idempotency_key=f"act {number}")
-            asked.append((await perform(plane, act, asked=key)).id)
+            asked.append((await perform(plane, act, request_options=key)).id)
     await _settled(plane, asked)
 
 

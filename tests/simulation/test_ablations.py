@@ -57,7 +57,12 @@ def test_there_are_enough_of_them():
 def test_a_safeguard_is_on_again_afterwards():
     def now():
         of_saga = saga.settle, saga.steps_to_undo, saga.next_moves
-        of_agents = verbs.admit_verb, verbs._closing, vars(subject)["CLOSED"], subject._released
+        of_agents = (
+            verbs.admit_verb,
+            verbs._notify_lock_holder,
+            vars(subject)["CLOSED"],
+            subject._release_writes,
+        )
         return of_saga, of_agents
 
     before = now()

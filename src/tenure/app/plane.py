@@ -150,7 +150,7 @@ async def _refuse_unknown_plans(plane: Plane) -> None:
     for digest in await plane.store.plans_of_open_operations():
         kept = await plane.store.find(PlanRecord, (digest,))
         if kept is None:
-            if plane.catalogue.kept(digest) is None:  # else it is kept below
+            if plane.catalogue.find(digest) is None:  # else it is kept below
                 lost.append(f"plan {digest} is lost")
             continue
         try:

@@ -192,8 +192,8 @@ class Verb(StrEnum):
     RECOVER = "recover_runtime"
 
 
-def settled_as(state: AgentState) -> AgentState:
-    """Where an agent in this state stands if what is under way for it comes to nothing."""
+def resting_state_of(state: AgentState) -> AgentState:
+    """The state that an agent returns to if its running operation is undone or cancelled."""
     return {
         AgentState.CREATING: AgentState.CREATE_FAILED,
         AgentState.RESUMING: AgentState.SUSPENDED,
@@ -209,4 +209,4 @@ RETURNS: Final = {
     AgentState.CREATE_FAILED: AgentTrigger.SPARED_FAILED,
     AgentState.DELETE_FAILED: AgentTrigger.DELETE_STUCK,
 }
-"""What a cancelled verb that had closed an agent does to it, by the state from `settled_as`."""
+"""The trigger that opens an agent again after a cancelled close, by `resting_state_of`."""

@@ -1,6 +1,7 @@
-"""The catalogue: every plan this process can perform, by name and version.
+"""The catalogue: every plan that this process can perform, by name and version.
 
-An operation keeps its plan as data; do and undo are looked up here as plan@version/step.
+The plan of an operation is stored as data.  The functions of its steps are found in the catalogue
+by plan@version/step.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,11 +17,11 @@ async def _over(_: object) -> NoReturn:
 
 
 OVER = Step("over", do=_over, undo=_over, inspect=_over)
-"""Stands for every step of a plan that is only looked at."""
+"""Stands for every step of a plan that is only shown and never performed."""
 
 
 class Catalogue:
-    """Plans by name and version, and plans as operations have kept them."""
+    """Registered plans by name and version, and stored plans of operations by digest."""
 
     def __init__(
         self, plans: Iterable[Plan] = (), subjects: Mapping[str, Subject] | None = None
@@ -29,7 +30,7 @@ class Catalogue:
         self._subjects = {**(subjects or {}), "": PLAIN_SUBJECT}
         self._plans: dict[tuple[str, int], Plan] = {}
         self._newest: dict[str, Plan] = {}
-        self._kept: dict[str, Plan] = {}
+        self._by_digest: dict[str, Plan] = {}
         for plan in plans:
             self.register(plan)
 
@@ -52,7 +53,7 @@ class Catalogue:
             message = f"plan {plan.name}: all of its versions act on {newest.subject or 'a lock'!r}"
             raise Conflict(message, code=ConflictCode.PLAN_EXISTS, holder=newest.digest)
         self._newest[plan.name] = plan if plan.version >= newest.version else newest
-        self._kept[plan.digest] = plan
+        self._by_digest[plan.digest] = plan
 
     def newest(self, name: str) -> Plan:
         """The newest version of a plan."""
@@ -79,26 +80,26 @@ class Catalogue:
         """The names of all plans, sorted."""
         return sorted(self._newest)
 
-    def kept(self, digest: str) -> Plan | None:
-        """A plan that was registered or restored under this digest."""
-        return self._kept.get(digest)
+    def find(self, digest: str) -> Plan | None:
+        """The plan that was registered or restored under this digest; None if there is none."""
+        return self._by_digest.get(digest)
 
     def restore(self, body: str, digest: str) -> Plan:
-        """The plan that an operation has kept; PlanUnknown if it cannot be performed here."""
-        plan = self._kept.get(digest)
+        """The stored plan of an operation; PlanUnknown if it cannot be performed here."""
+        plan = self._by_digest.get(digest)
         if plan is None:
-            plan = self._kept[digest] = _from_body(body, digest, self._step)
+            plan = self._by_digest[digest] = _from_body(body, digest, self._step)
         return plan
 
-    def shown(self, body: str) -> Plan:
-        """The plan of an operation that has ended: known here or not, it is only looked at.
+    def restore_to_show(self, body: str) -> Plan:
+        """The stored plan of an operation that is only shown; its steps need not be known here.
 
-        PlanUnknown if not even that can be done.
+        PlanUnknown if the stored form itself is unknown.
         """
         return _from_body(body, "", lambda *_: OVER)
 
     def missing(self, body: str) -> list[str]:
-        """Every plan@version/step of a kept plan that this process cannot perform."""
+        """Every plan@version/step of a stored plan that this process cannot perform."""
         return missing_from(body, self._step)
 
     def _step(self, name: str, version: int, step: str) -> Step | None:
@@ -111,6 +112,6 @@ def _from_body(body: str, digest: str, find: Callable[[str, int, str], Step | No
         return plan_from_body(body, find)
     except Invalid as error:
         raise PlanUnknown(str(error), plan=digest) from None
-    except (KeyError, TypeError, ValueError) as error:  # a newer release says more of it
-        sentence = f"a plan is kept in a way that is unknown here ({error!r}): {body:.100}"
+    except (KeyError, TypeError, ValueError) as error:  # a newer release stores it in another form
+        sentence = f"a plan is stored in a form that is unknown here ({error!r}): {body:.100}"
         raise PlanUnknown(sentence, plan=digest) from None

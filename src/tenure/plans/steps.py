@@ -1,4 +1,4 @@
-"""Steps that most plans are made of: a resource at a provider."""
+"""The step that most plans are made of: one resource at a provider."""
 
 from collections.abc import Awaitable, Callable
 
@@ -13,7 +13,7 @@ from tenure.ports.provider import Call, Presence, Provider, Spec
 async def unless_foreign(
     provider: Provider, key: ResourceKey, end: Callable[[ResourceKey], Awaitable[None]]
 ) -> None:
-    """End what is under this key; a refusal is none if it is foreign: that was never ours."""
+    """End the resource under this key; a refusal is ignored if the resource is not ours."""
     try:
         await end(key)
     except Rejected:
@@ -30,11 +30,11 @@ def provided(
     needs: tuple[str, ...] = (),
     limits: StepLimits | None = None,
 ) -> Step:
-    """A resource of a provider: do ensures it, inspect looks by key, undo removes and burns it."""
+    """A step for one resource: do ensures it, inspect finds it by key, undo removes it."""
 
     async def ensure(call: Call) -> Ending:
-        wanted = spec(call) if spec else call.input
-        return Done(dict(await call.providers[provider].ensure(call.key, wanted)))
+        resource_spec = spec(call) if spec else call.input
+        return Done(dict(await call.providers[provider].ensure(call.key, resource_spec)))
 
     async def inspect(call: Call) -> Ending:
         observed = await call.providers[provider].inspect(call.key)
@@ -42,11 +42,11 @@ def provided(
             case Presence.READY | Presence.STARTING:
                 return Done(dict(observed.reference))
             case _:
-                return Absent()  # broken is made anew, foreign is not ours: ensure refuses it
+                return Absent()  # ensure replaces a broken resource, and refuses a foreign one
 
     async def remove(call: Call) -> Ending:
-        there = call.providers[provider]
-        await unless_foreign(there, call.key, there.remove)
+        service = call.providers[provider]
+        await unless_foreign(service, call.key, service.remove)
         return Done()
 
     undo = remove if kind is StepKind.COMPENSATABLE else None

@@ -77,7 +77,9 @@ class PlaneApi(Protocol):
         """
         ...
 
-    async def unacknowledged(self, operation: str) -> Sequence[MissingAcknowledgement]:
+    async def list_missing_acknowledgements(
+        self, operation: str
+    ) -> Sequence[MissingAcknowledgement]:
         """The required subscribers for whom this operation still waits."""
         ...
 

@@ -326,8 +326,8 @@ async def _recover(plane: Plane, term: Term, row: Row) -> str:
     """Ask for the one plan that replaces a runtime; asking twice asks for nothing new."""
     caller = Caller(str(row["tenant"]), f"reconciler {term.reconciler}", Role.OPERATOR)
     uid = str(row["uid"])
-    asked = agents.RequestOptions(idempotency_key=f"drift/{uid}/{row['generation']!s}")
-    return (await agents.recover_runtime(plane, caller, uid, asked=asked)).id
+    request_options = agents.RequestOptions(idempotency_key=f"drift/{uid}/{row['generation']!s}")
+    return (await agents.recover_runtime(plane, caller, uid, request_options=request_options)).id
 
 
 async def _make_again(plane: Plane, row: Row, held: AgentResource) -> None:

@@ -133,6 +133,6 @@ def _compare_plans(
         open_count += count
         if body is not None:
             missing |= set(catalogue.missing(body))
-        elif catalogue.kept(digest) is None:
+        elif catalogue.find(digest) is None:
             missing.add(f"plan {digest}")
     return open_count, missing

@@ -16,7 +16,7 @@ from tenure.adapters.clock.system import SteadyClock, SystemClock, SystemEntropy
 from tenure.adapters.invoker.aiohttp import AiohttpInvoker
 from tenure.adapters.provider_host import unix as provider_host
 from tenure.adapters.seal.local import LocalSeal
-from tenure.app.agents.in_flight import HEED_SECONDS, InFlight
+from tenure.app.agents.in_flight import POLL_SECONDS, InFlight
 from tenure.app.agents.plane_api import ServingPlaneApi
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.events.reactions import REACTIONS, Reaction
@@ -255,7 +255,7 @@ async def _read_remote_cuts(in_flight: InFlight, clock: Clock) -> None:
     """End invocations of this process when another process ends the drain of their agent."""
     while True:
         try:
-            in_flight.heed()
+            in_flight.end_cut_invocations()
         except Unavailable as error:
             log.warning("cannot read which drains other processes have ended: %s", error)
-        await clock.sleep(HEED_SECONDS)
+        await clock.sleep(POLL_SECONDS)

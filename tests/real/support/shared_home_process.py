@@ -97,7 +97,7 @@ async def creates(home: Path, providers: Providers, name: str, count: int) -> No
             made = None
             while made is None:
                 try:
-                    made = await agents.create_agent(plane, CALLER, spec, asked=asked)
+                    made = await agents.create_agent(plane, CALLER, spec, request_options=asked)
                 except ProviderError as error:
                     say("ended", type(error).__name__)
                     await asyncio.sleep(0.01)

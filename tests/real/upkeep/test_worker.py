@@ -394,11 +394,11 @@ def test_an_invocation_through_one_process_ends_when_its_drain_in_another_is_ove
         settings = Settings(home=str(home), store=postgres_url, joins=True)
         async with managing(settings) as plane:
             there = InFlight(FileMarks(home))  # as a worker has it
-            with plane.in_flight.one("agent") as cut:
-                assert there.of("agent") == 1
+            with plane.in_flight.count_one("agent") as cut:
+                assert there.count_of("agent") == 1
                 there.cut("agent")
                 await asyncio.wait_for(cut.wait(), 120)
-            assert there.of("agent") == 0
+            assert there.count_of("agent") == 0
 
     asyncio.run(main())
 

@@ -81,7 +81,7 @@ async def test_a_plan_that_is_kept_in_a_newer_way_is_told_before_anything_starts
     kept["body"] = kept["body"].replace('"limits":{', '"limits":{"patience_seconds":1.0,')
     tables["plan"]["newer",] = kept
     tables["operation"][name,]["plan"] = "newer"
-    with pytest.raises(Invalid, match="kept in a way that is unknown here"):
+    with pytest.raises(Invalid, match="stored in a form that is unknown here"):
         await solo.start()
 
 

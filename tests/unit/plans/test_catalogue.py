@@ -47,13 +47,13 @@ def test_plans_are_listed_by_name():
 
 def test_a_plan_is_found_by_its_digest_and_restored_once():
     catalogue = Catalogue([TWO])
-    assert catalogue.kept(TWO.digest) is TWO
+    assert catalogue.find(TWO.digest) is TWO
     assert catalogue.restore(TWO.body(), TWO.digest) is TWO
     older = Plan("move", stages=[step("a")], version=2)
-    assert catalogue.kept(older.digest) is None
+    assert catalogue.find(older.digest) is None
     restored = catalogue.restore(older.body(), older.digest)
     assert restored == older
-    assert catalogue.kept(older.digest) is restored
+    assert catalogue.find(older.digest) is restored
 
 
 def test_what_a_kept_plan_lacks_here_is_listed_by_name():
@@ -73,14 +73,14 @@ def test_a_plan_of_which_a_newer_release_says_more_than_is_known_here_is_unknown
     with pytest.raises(PlanUnknown, match="in a way that is unknown here"):
         Catalogue([ONE]).restore(newer, "another")
     with pytest.raises(PlanUnknown, match="in a way that is unknown here"):
-        Catalogue([ONE]).shown(newer)
+        Catalogue([ONE]).restore_to_show(newer)
 
 
 def test_a_plan_that_nobody_knows_any_more_is_shown_and_not_performed():
     catalogue = Catalogue()
-    shown = catalogue.shown(TWO.body())
+    shown = catalogue.restore_to_show(TWO.body())
     assert (shown.body(), shown.digest) == (TWO.body(), TWO.digest)
-    assert catalogue.kept(TWO.digest) is None
+    assert catalogue.find(TWO.digest) is None
     with pytest.raises(Defect, match="an operation that has ended is not performed"):
         shown.steps["a"].do(None).send(None)  # type: ignore[attr-defined]
 

@@ -50,7 +50,7 @@ async def test_the_runtimes_of_a_stored_input_have_the_keys_of_earlier_releases(
 async def test_a_queued_verb_stores_its_options_and_no_more_of_the_agent(lives):
     created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
     resumed = await agents.resume_agent(
-        lives.plane, CALLER, "alpha", asked=RequestOptions(queue=True)
+        lives.plane, CALLER, "alpha", request_options=RequestOptions(queue=True)
     )
     row = await lives.plane.store.find(OperationRecord, (resumed.id,))
     assert set(json.loads(row.input)) == {"name", "principal", "was", "after", "queued"}

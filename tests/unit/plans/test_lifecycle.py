@@ -145,7 +145,7 @@ async def test_a_drain_waits_for_a_busy_runtime_and_no_longer(lives):
 @alive
 async def test_a_drain_waits_for_what_this_plane_passes_through(lives):
     uid = await lives.made()
-    with lives.plane.in_flight.one(uid):
+    with lives.plane.in_flight.count_one(uid):
         operation = await _suspend(lives, 60.0)
         await asyncio.sleep(5.0)
         assert await lives.state() is AgentState.SUSPENDING
@@ -155,7 +155,7 @@ async def test_a_drain_waits_for_what_this_plane_passes_through(lives):
 @alive
 async def test_what_outlives_a_drain_is_cut_though_the_runtime_is_kept(lives):
     uid = await lives.made()
-    with lives.plane.in_flight.one(uid) as cut:
+    with lives.plane.in_flight.count_one(uid) as cut:
         operation = await agents.suspend_agent(
             lives.plane, CALLER, "alpha", drain_seconds=3.0, keep_runtime=True
         )
@@ -170,7 +170,7 @@ async def test_what_outlives_a_drain_is_cut_though_the_runtime_is_kept(lives):
 @alive
 async def test_what_was_cut_and_does_not_end_is_not_waited_for(lives):
     uid = await lives.made()
-    with lives.plane.in_flight.one(uid):  # through a process that stands still
+    with lives.plane.in_flight.count_one(uid):  # through a process that stands still
         began = lives.loop.time()
         operation = await agents.suspend_agent(
             lives.plane, CALLER, "alpha", drain_seconds=3.0, keep_runtime=True

@@ -9,7 +9,7 @@ import pytest
 from proofs.agents.lifecycle import CALLER
 from tenure.adapters.provider_host.unix.marks import NAME, FileMarks
 from tenure.app.agents import commands as agents
-from tenure.app.agents.in_flight import CUT_LOOKS, InFlight
+from tenure.app.agents.in_flight import CUT_POLLS_MAX, InFlight
 from tenure.core.agent import AgentState
 from tenure.core.errors import Unavailable
 from tenure.core.operation import OperationState
@@ -82,19 +82,19 @@ def test_a_file_that_cannot_be_locked_is_unavailable(tmp_path):
 
 def test_what_is_in_flight_elsewhere_is_seen_from_before_it_looks_until_it_ends(marks):
     mine, theirs = (InFlight(one) for one in marks)
-    with mine.one("a"), mine.one("a"):
-        assert (mine.of("a"), theirs.of("a")) == (2, 1)
-        with theirs.one("a"):
-            assert (mine.of("a"), theirs.of("a")) == (3, 2)
-        assert (mine.of("a"), theirs.of("a")) == (2, 1)
-    assert (mine.of("a"), theirs.of("a")) == (0, 0)
+    with mine.count_one("a"), mine.count_one("a"):
+        assert (mine.count_of("a"), theirs.count_of("a")) == (2, 1)
+        with theirs.count_one("a"):
+            assert (mine.count_of("a"), theirs.count_of("a")) == (3, 2)
+        assert (mine.count_of("a"), theirs.count_of("a")) == (2, 1)
+    assert (mine.count_of("a"), theirs.count_of("a")) == (0, 0)
 
 
 async def drained_with_another_process(lives, marks):
     """Suspend an agent here, with an invocation under way that goes through another process."""
     uid = await lives.made()
     lives.plane.in_flight._marks, elsewhere = marks[0], InFlight(marks[1])
-    with elsewhere.one(uid):
+    with elsewhere.count_one(uid):
         operation = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=60.0)
         await asyncio.sleep(5.0)
         assert await lives.state() is AgentState.SUSPENDING, "the drain has seen nothing"
@@ -121,21 +121,21 @@ def test_ablation_without_the_marks_a_drain_is_over_too_soon(off, marks, tally):
 
 def test_what_is_cut_ends_in_other_processes_and_what_begins_later_does_not(marks):
     mine, theirs = (InFlight(one) for one in marks)
-    with theirs.one("a") as old, theirs.one("b") as other:
+    with theirs.count_one("a") as old, theirs.count_one("b") as other:
         mine.cut("a")
         assert not old.is_set()
-        theirs.heed()
+        theirs.end_cut_invocations()
         assert (old.is_set(), other.is_set()) == (True, False)
-        mine.heed()
-        with theirs.one("a") as new:  # the agent is open again
-            theirs.heed()
+        mine.end_cut_invocations()
+        with theirs.count_one("a") as new:  # the agent is open again
+            theirs.end_cut_invocations()
             assert not new.is_set()
-    mine.heed()  # nothing is under way there any more
-    with theirs.one("a") as later:
-        theirs.heed()
+    mine.end_cut_invocations()  # nothing is under way there any more
+    with theirs.count_one("a") as later:
+        theirs.end_cut_invocations()
         assert not later.is_set()
         mine.cut("a")
-        theirs.heed()
+        theirs.end_cut_invocations()
         assert later.is_set(), "a second cut is heeded as well"
 
 
@@ -143,18 +143,18 @@ def test_one_who_begins_while_others_are_cut_is_not_meant_and_nobody_is_waited_f
     mine, theirs = (InFlight(one) for one in marks)
     marks[0].put("a")  # by a process that stands still
     theirs.cut("a")
-    with mine.one("a") as begun:
-        mine.heed()
+    with mine.count_one("a") as begun:
+        mine.end_cut_invocations()
         assert not begun.is_set()
-        for _ in range(CUT_LOOKS + 1):
-            theirs.heed()
+        for _ in range(CUT_POLLS_MAX + 1):
+            theirs.end_cut_invocations()
         assert not marks[0].is_cut("a")
-        mine.heed()
+        mine.end_cut_invocations()
         assert not begun.is_set()
 
 
 def test_a_process_that_is_alone_has_nobody_to_heed():
     alone = InFlight()
-    with alone.one("a") as one:
-        alone.heed()
+    with alone.count_one("a") as one:
+        alone.end_cut_invocations()
         assert not one.is_set()

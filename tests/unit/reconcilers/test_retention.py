@@ -219,11 +219,13 @@ async def test_the_last_runtime_of_an_agent_that_was_just_suspended_is_known(liv
 @alive
 async def test_a_key_goes_after_a_day_and_an_operation_not_before_its_key(lives):
     uid = await lives.made()
-    await lives.done(await agents.suspend_agent(lives.plane, CALLER, "alpha", asked=keyed("once")))
+    await lives.done(
+        await agents.suspend_agent(lives.plane, CALLER, "alpha", request_options=keyed("once"))
+    )
     plane = later(lives.plane, 0.9)
     soon = Term(plane, "retention", kept=KeptFor(operations=1.0))
     assert (await retention.tick(plane, term=soon)).fixed == 0
-    again = await agents.suspend_agent(lives.plane, CALLER, "alpha", asked=keyed("once"))
+    again = await agents.suspend_agent(lives.plane, CALLER, "alpha", request_options=keyed("once"))
     assert again.state == "SUCCEEDED"
     plane = later(lives.plane, 1.1)
     soon = Term(plane, "retention", kept=KeptFor(operations=1.0))

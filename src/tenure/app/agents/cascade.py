@@ -37,14 +37,14 @@ class Branch(NamedTuple):
     kind: str
     target: str
     name: str
-    """The agent's name; of anything else the target itself."""
+    """The name of an agent; for other kinds the target of the edge."""
     depth: int
     fate: str
     """delete, revoke, keep (another owner stays), or reassign:<uid>."""
 
 
 async def tree(plane: Plane, row: Row, *, limit: int) -> list[Branch]:
-    """Preview the deletion of this agent: each edge once, every owner before what it owns."""
+    """Preview the deletion of this agent: each edge once, every owner before its own edges."""
     uid = str(row["uid"])
     vouching = VouchingWithout(plane, uid)
     found: list[Branch] = []
@@ -65,26 +65,26 @@ async def tree(plane: Plane, row: Row, *, limit: int) -> list[Branch]:
 
 
 async def delete_below(plane: Plane, agent: str, operation: str) -> OwnedAgents:
-    """Release what has another owner, and have everything else below this agent deleted."""
+    """Release things that have another owner, and request the deletion of all others below."""
     mine = await plane.store.find(OperationRecord, (operation,))
     vouching = VouchingWithout(plane, agent)
     for edge in await ownership.edges_of(plane, agent):
         await kind_of(edge).release(plane, vouching, edge)
     if mine is not None and _is_part_of_cascade(mine):
         return OwnedAgents(())  # the operation that requested this one walks the graph
-    doomed = await _unowned_below(plane, agent)
+    unowned = await _unowned_below(plane, agent)
     going = {AgentState.DELETING, AgentState.DELETED}
-    waiting = [row for row in doomed if row["state"] not in going]
+    waiting = [row for row in unowned if row["state"] not in going]
     requested = await _request_deletes(plane, waiting, operation)
-    above = await _owners_above(plane, agent) if doomed else frozenset[str]()
+    above = await _owners_above(plane, agent) if unowned else frozenset[str]()
     left = [
         str(row["name"])
-        for row in doomed
+        for row in unowned
         if row["state"] != AgentState.DELETED
         and not (str(row["uid"]) in above and await _is_older(plane, row, operation))
     ]
     if not left:
-        await _drop_between(plane, [agent, *(str(row["uid"]) for row in doomed)])
+        await _drop_between(plane, [agent, *(str(row["uid"]) for row in unowned)])
     return OwnedAgents(left, more=len(waiting) > requested)
 
 
@@ -101,7 +101,7 @@ async def _request_deletes(plane: Plane, rows: list[Row], operation: str) -> int
 
 
 async def _drop_between(plane: Plane, owners: list[str]) -> None:
-    """Drop the edges between agents that are all deleted; until now the walk needed them."""
+    """Drop the edges between agents that are all deleted; the walk no longer needs them."""
     gone = set(owners[1:])
     drops: list[Drop] = []
     for uid in owners:
@@ -117,7 +117,7 @@ async def _drop_between(plane: Plane, owners: list[str]) -> None:
 
 
 async def _unowned_below(plane: Plane, root: str) -> list[Row]:
-    """Every agent below this one that no open owner vouches for, in the order of the walk."""
+    """Every agent below this one that no open root reaches without it, in the order of the walk."""
     vouching = VouchingWithout(plane, root)
     found: list[Row] = []
     queue, seen = [root], {root}
@@ -130,7 +130,7 @@ async def _unowned_below(plane: Plane, root: str) -> list[Row]:
             if len(seen) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
             row = await vouching.find(target)
-            if row is None or (row["state"] not in GOING and await vouching.vouched(target)):
+            if row is None or (row["state"] not in GOING and await vouching.is_vouched_for(target)):
                 continue
             found.append(row)
             queue.append(target)

@@ -35,12 +35,13 @@ from tenure.ports.store import Put, Row, Writes
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """How a caller asks for a verb.
+    """Options of a request that are the same for every verb.
 
     Args:
         idempotency_key: the same key and request answer with the same operation for a day.
         if_match: the agent's etag as the caller knows it; PreconditionFailed if it has changed.
-        queue: wait for the operation that works on the agent, where it would be refused for that.
+        queue: if another operation has the agent's lock, wait for it; without this the request
+            is refused.
     """
 
     idempotency_key: str = ""
@@ -48,21 +49,27 @@ class RequestOptions:
     queue: bool = False
 
 
-PLAINLY = RequestOptions()
+DEFAULT_OPTIONS = RequestOptions()
 
 
 async def create_agent(
-    plane: Plane, caller: Caller, spec: AgentSpec, *, asked: RequestOptions = PLAINLY
+    plane: Plane,
+    caller: Caller,
+    spec: AgentSpec,
+    *,
+    request_options: RequestOptions = DEFAULT_OPTIONS,
 ) -> OperationView:
-    """Make an agent under a name that is free, or whose last create has failed."""
+    """Create an agent; its name must be free, or belong to an agent whose create failed."""
     require(caller, Role.OPERATOR)
-    kept = plain(spec)
+    spec_data = plain(spec)
     runtime: Mapping[str, object] = {}
-    command = _command(Verb.CREATE, caller, agent="", body={"spec": kept}, asked=asked)
+    command = _command(
+        Verb.CREATE, caller, agent="", body={"spec": spec_data}, request_options=request_options
+    )
 
     async def prepare(now: float, operation: str) -> Admission:
-        nonlocal runtime  # resolved once, and never for a key that has its operation already
-        runtime = runtime or await creation.resolve_runtime(plane, kept)
+        nonlocal runtime  # resolved once, and not at all if the key has an operation already
+        runtime = runtime or await creation.resolve_runtime(plane, spec_data)
         uid = uuid7(now, plane.entropy.bits())
         guards, writes = await creation.claim_name(plane, caller, spec.name, uid, now=now)
         guards += (await acknowledgements.require_acknowledgements(plane, caller.tenant)).guards
@@ -77,7 +84,7 @@ async def create_agent(
             "epoch": 1,
             "created_at": now,
             "updated_at": now,
-            "spec": encode({"spec": kept, "runtime": runtime}),
+            "spec": encode({"spec": spec_data, "runtime": runtime}),
         }
         if parent is not None:
             row["parent"] = str(parent["uid"])
@@ -97,7 +104,9 @@ async def create_agent(
                 plane, caller, EdgeKind.CREDENTIAL, uid, uid, slot="credentials", now=now
             )
             writes += (edge,)
-        values = AgentInput(name=spec.name, spec=kept, runtime=runtime, principal=caller.principal)
+        values = AgentInput(
+            name=spec.name, spec=spec_data, runtime=runtime, principal=caller.principal
+        )
         writes += (*quota.writes, *_new_agent(caller, uid, row, operation=operation, now=now))
         return Admission(uid, 1, guards + quota.guards, writes, plain_fields(values))
 
@@ -121,25 +130,31 @@ async def suspend_agent(
     *,
     keep_runtime: bool = False,
     drain_seconds: float | None = None,
-    asked: RequestOptions = PLAINLY,
+    request_options: RequestOptions = DEFAULT_OPTIONS,
 ) -> OperationView:
-    """Close the agent now, let work in flight finish, shut its credentials, free its runtime."""
+    """Close the agent now, drain it, close its credentials, and remove its runtime."""
     options = SuspendOptions(keep_runtime=keep_runtime, drain_seconds=drain_seconds)
-    return await _request(plane, caller, Verb.SUSPEND, name, options, asked=asked)
+    return await _request(
+        plane, caller, Verb.SUSPEND, name, options, request_options=request_options
+    )
 
 
 async def stop_agent(
-    plane: Plane, caller: Caller, name: str, *, asked: RequestOptions = PLAINLY
+    plane: Plane, caller: Caller, name: str, *, request_options: RequestOptions = DEFAULT_OPTIONS
 ) -> OperationView:
-    """The emergency verb: revoke first, then fence, then kill; nothing is waited for."""
-    return await _request(plane, caller, Verb.STOP, name, StopOptions(), asked=asked)
+    """Stop the agent in an emergency: revoke, then fence, then kill, and wait for nothing."""
+    return await _request(
+        plane, caller, Verb.STOP, name, StopOptions(), request_options=request_options
+    )
 
 
 async def resume_agent(
-    plane: Plane, caller: Caller, name: str, *, asked: RequestOptions = PLAINLY
+    plane: Plane, caller: Caller, name: str, *, request_options: RequestOptions = DEFAULT_OPTIONS
 ) -> OperationView:
-    """Bring a suspended agent back; exposed only when its runtime answers."""
-    return await _request(plane, caller, Verb.RESUME, name, VerbOptions(), asked=asked)
+    """Bring a suspended agent back; callers can reach it once its runtime answers."""
+    return await _request(
+        plane, caller, Verb.RESUME, name, VerbOptions(), request_options=request_options
+    )
 
 
 async def delete_agent(
@@ -150,26 +165,31 @@ async def delete_agent(
     drain_seconds: float | None = None,
     retention: str | None = None,
     cascade: str = "",
-    asked: RequestOptions = PLAINLY,
+    request_options: RequestOptions = DEFAULT_OPTIONS,
 ) -> OperationView:
-    """Close the agent now and take everything away; what it owns goes first.
+    """Close the agent now, delete the agents that only it owns, then remove its resources.
 
-    `cascade` is the operation that deletes an owner of it, and walks the graph for both.
+    `cascade` is the operation that deletes an owner of this agent.  That operation walks the graph
+    of owners for both.
     """
     options = DeleteOptions(
         drain_seconds=drain_seconds, retention=retention, cascade=cascade or UNSET
     )
-    return await _request(plane, caller, Verb.DELETE, name, options, asked=asked)
+    return await _request(
+        plane, caller, Verb.DELETE, name, options, request_options=request_options
+    )
 
 
 async def recover_runtime(
-    plane: Plane, caller: Caller, name: str, *, asked: RequestOptions = PLAINLY
+    plane: Plane, caller: Caller, name: str, *, request_options: RequestOptions = DEFAULT_OPTIONS
 ) -> OperationView:
-    """Give a READY agent a new runtime in place of one that died, which goes last."""
-    return await _request(plane, caller, Verb.RECOVER, name, VerbOptions(), asked=asked)
+    """Give a READY agent a new runtime in place of one that died, and then remove the old one."""
+    return await _request(
+        plane, caller, Verb.RECOVER, name, VerbOptions(), request_options=request_options
+    )
 
 
-# --- a verb on an agent that is there -------------------------------------------------------------
+# --- a verb on an agent that exists ---------------------------------------------------------------
 
 
 async def _request(
@@ -179,15 +199,19 @@ async def _request(
     name: str,
     options: VerbOptions,
     *,
-    asked: RequestOptions,
+    request_options: RequestOptions,
 ) -> OperationView:
     require(caller, Role.OPERATOR)
-    command = _command(verb, caller, agent=name, body=plain_fields(options), asked=asked)
+    command = _command(
+        verb, caller, agent=name, body=plain_fields(options), request_options=request_options
+    )
 
     async def prepare(now: float, operation: str) -> Admission:
         row = await get_agent_row(plane, caller, name)
-        if asked.if_match and asked.if_match != etag(row):
-            raise PreconditionFailed(f"the agent is {etag(row)} now, not {asked.if_match}")
+        if request_options.if_match and request_options.if_match != etag(row):
+            raise PreconditionFailed(
+                f"the agent is {etag(row)} now, not {request_options.if_match}"
+            )
         return await verbs.admit_verb(
             plane,
             caller,
@@ -196,14 +220,19 @@ async def _request(
             options,
             now=now,
             operation=operation,
-            queue=asked.queue,
+            queue=request_options.queue,
         )
 
     return await submit(plane, command, prepare)
 
 
 def _command(
-    verb: Verb, caller: Caller, *, agent: str, body: Mapping[str, object], asked: RequestOptions
+    verb: Verb,
+    caller: Caller,
+    *,
+    agent: str,
+    body: Mapping[str, object],
+    request_options: RequestOptions,
 ) -> Accept:
     return Accept(
         plan=verb,
@@ -211,6 +240,6 @@ def _command(
         input=dict(body),
         tenant=caller.tenant,
         principal=caller.principal,
-        idempotency_key=asked.idempotency_key,
+        idempotency_key=request_options.idempotency_key,
         route=verb,
     )

@@ -28,14 +28,14 @@ PLAN_SETTINGS = ("kind", "ready_seconds", "drain_seconds")
 
 
 async def resolve_runtime(plane: Plane, spec: Mapping[str, Any]) -> Mapping[str, object]:
-    """The runtime's part with the digests of what it starts; Invalid if it cannot be enforced."""
+    """The spec's runtime settings with digests of the files; Invalid if they cannot be enforced."""
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
     settings = {k: v for k, v in spec["runtime"].items() if k not in PLAN_SETTINGS}
     return await runtime.digest(settings)
 
 
 async def missing_files(plane: Plane, spec: AgentSpec) -> list[str]:
-    """The files that the runtime of this spec does not find; a create would fail for them."""
+    """The files of this spec that its runtime cannot find; without them a create would fail."""
     digests = cast(
         "Mapping[str, str]", (await resolve_runtime(plane, plain(spec))).get("digests", {})
     )
@@ -47,8 +47,8 @@ async def claim_name(
 ) -> tuple[tuple[Is, ...], Writes]:
     """Guards and writes that give the name to this agent.
 
-    Conflict `name_taken` if another agent has it, unless the create of that one failed.  An agent
-    whose create was abandoned with something left behind has to be deleted first.
+    Conflict `name_taken` if another agent has it, unless the create of that agent failed.  If that
+    create was abandoned and has left resources behind, the agent must be deleted first.
     """
     key = (caller.tenant, name)
     taken = await plane.store.find("agent_name", key)

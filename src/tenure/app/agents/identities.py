@@ -1,7 +1,7 @@
-"""Identities: how an agent comes to the keys by which it proves who it is.
+"""Identities: how an agent registers the keys by which it proves who it is.
 
-Nothing secret is injected into an agent.  An operator asks for an invitation, which is good once
-and for minutes; whoever holds it registers the agent's public keys by it (RFC 7591).
+No secret is injected into an agent.  An operator requests an invitation, which is valid once and
+for some minutes.  The holder of the invitation registers the agent's public keys (RFC 7591).
 """
 
 from base64 import urlsafe_b64encode
@@ -22,15 +22,15 @@ from tenure.ports.store import Change
 async def rotate(
     plane: Plane, caller: Caller, *, idempotency: IdempotentRequest = WITHOUT_KEY
 ) -> str:
-    """Sign tokens with a new key from now on; the id of that key.  Older tokens stay valid.
+    """Sign tokens with a new key from now on, and return its id; older tokens stay valid.
 
-    A request that is repeated after a crash rotates away from the key that signed when it came
-    first: if that signs no more, nothing is left to do.
+    The first attempt of a request stores the key that signs at that time.  An attempt after a crash
+    rotates away from that key; if another key signs already, it changes nothing.
     """
     require_owner(caller)
     identity = cast(Authorization, plane.providers["identity"])
-    told = entry(caller, "keys.rotate", target="identity", now=plane.store.now())
-    change = Change("", (), (told,))
+    audit_row = entry(caller, "keys.rotate", target="identity", now=plane.store.now())
+    change = Change("", (), (audit_row,))
     if not idempotency.has_key:
         await plane.store.commit(change)
         return await identity.rotate()
@@ -41,9 +41,9 @@ async def rotate(
 async def invite(
     plane: Plane, caller: Caller, name: str, *, idempotency: IdempotentRequest = WITHOUT_KEY
 ) -> Invitation:
-    """A one-time token to register the agent's keys with; it ends an earlier one.
+    """Issue a one-time token that registers the agent's keys; an earlier token becomes void.
 
-    A request that is repeated after a crash asks for the token that was chosen when it came first.
+    An attempt of the same request after a crash issues the token that the first attempt chose.
     """
     require(caller, Role.OPERATOR)
     row = await get_agent_row(plane, caller, name)
@@ -52,9 +52,10 @@ async def invite(
     if not held or not CONDUCT[AgentState(str(row["state"]))].serves:
         message = f"agent {name} is {row['state']!s}; only one that serves registers keys"
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=uid)
-    # The line comes first: after a crash between the two it tells of a right that nobody has seen.
-    told = entry(caller, "agent.invite", target=uid, now=plane.store.now(), name=row["name"])
-    change = Change("", (), (told,))
+    # The audit row is written first: after a crash it may record a token that was never issued, but
+    # no token is issued without its row.
+    audit_row = entry(caller, "agent.invite", target=uid, now=plane.store.now(), name=row["name"])
+    change = Change("", (), (audit_row,))
     identity, key = cast(Authorization, plane.providers[slot]), key_of(plane, row, slot, held[0])
     if idempotency.has_key:
         start = await idempotency.begin(plane, change, _new_nonce(plane))

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 from tenure.ports.marks import Marks
 
-HEED_SECONDS = 0.1
-"""How often a process polls whether another one wants invocations to end."""
-CUT_LOOKS = 50
-"""After so many polls the request ends: a process that has not reacted by then does not run."""
+POLL_SECONDS = 0.1
+"""How often a process reads which invocations another process wants to end."""
+CUT_POLLS_MAX = 50
+"""After so many polls the request is withdrawn: a process that has not reacted does not run."""
 
 
 class InFlight:
@@ -20,21 +20,21 @@ class InFlight:
     """
 
     def __init__(self, marks: Marks | None = None) -> None:
-        """Share `marks` with the other processes of this home; None: there are no others."""
+        """Share `marks` with the other processes of this home; None if there are no others."""
         self._cuts: dict[str, list[asyncio.Event]] = {}
         self._marks = marks
-        self._heeded: set[str] = set()
-        """Agents whose invocations were ended here because another process wanted it."""
-        self._wanted: dict[str, int] = {}
-        """Agents whose invocations in other processes are to end, and the polls that are left."""
+        self._cut_here: set[str] = set()
+        """Agents whose invocations were ended here at the request of another process."""
+        self._cuts_elsewhere: dict[str, int] = {}
+        """Agents whose invocations other processes have to end, and the polls that are left."""
 
-    def of(self, agent: str) -> int:
-        """How many are in flight for this agent; those of all other processes count as one."""
+    def count_of(self, agent: str) -> int:
+        """How many invocations of this agent are in flight; all other processes count as one."""
         elsewhere = self._marks is not None and self._marks.is_elsewhere(agent)
         return len(self._cuts.get(agent, ())) + elsewhere
 
     def total(self) -> int:
-        """How many are in flight in this process."""
+        """How many invocations are in flight in this process."""
         return sum(map(len, self._cuts.values()))
 
     def cut(self, agent: str) -> None:
@@ -43,10 +43,10 @@ class InFlight:
             event.set()
         if self._marks is not None and self._marks.is_elsewhere(agent):
             self._marks.cut(agent)
-            self._wanted[agent] = CUT_LOOKS
+            self._cuts_elsewhere[agent] = CUT_POLLS_MAX
 
-    def heed(self) -> None:
-        """End the invocations that other processes want to end; withdraw requests that are done.
+    def end_cut_invocations(self) -> None:
+        """End the invocations that other processes cut; withdraw cuts that have been carried out.
 
         An invocation that begins later, when the agent is open again, is not ended.
         """
@@ -54,24 +54,24 @@ class InFlight:
             return
         for agent in self._cuts:
             if not self._marks.is_cut(agent):
-                self._heeded.discard(agent)
-            elif agent not in self._heeded:
-                self._heeded.add(agent)
+                self._cut_here.discard(agent)
+            elif agent not in self._cut_here:
+                self._cut_here.add(agent)
                 for event in self._cuts[agent]:
                     event.set()
-        for agent, left in list(self._wanted.items()):
-            self._wanted[agent] = left - 1
+        for agent, left in list(self._cuts_elsewhere.items()):
+            self._cuts_elsewhere[agent] = left - 1
             if left <= 0 or not self._marks.is_elsewhere(agent):
-                del self._wanted[agent]
+                del self._cuts_elsewhere[agent]
                 self._marks.spare(agent)
 
     @contextmanager
-    def one(self, agent: str) -> Iterator[asyncio.Event]:
+    def count_one(self, agent: str) -> Iterator[asyncio.Event]:
         """Count one invocation until the block ends; the event says that it must end now."""
         if self._marks is not None and agent not in self._cuts:
             self._marks.put(agent)
             if self._marks.is_cut(agent):
-                self._heeded.add(agent)
+                self._cut_here.add(agent)
         mine = asyncio.Event()
         self._cuts.setdefault(agent, []).append(mine)
         try:
@@ -80,6 +80,6 @@ class InFlight:
             self._cuts[agent].remove(mine)
             if not self._cuts[agent]:
                 del self._cuts[agent]
-                self._heeded.discard(agent)
+                self._cut_here.discard(agent)
                 if self._marks is not None:
                     self._marks.lift(agent)

@@ -1,7 +1,7 @@
 """Invocations of agents: which agent may be invoked, where, and until when.
 
-Every face that passes a request to an agent does so by `admit` and `Invocation.run`, and by nothing
-else: the rule that nothing reaches an agent after it was closed stands here, once.
+Every face passes requests to agents only through `admit` and `Invocation.run`.  These two enforce
+the rule that no request reaches an agent after it was closed.
 """
 
 import asyncio
@@ -61,11 +61,11 @@ class Invocation:
         self._count = count
 
     def __enter__(self) -> Self:
-        """It is counted already."""
+        """The invocation was counted by `admit`."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """It is no longer in flight."""
+        """Count the invocation no longer."""
         self._count.close()
 
     async def run(self, exchange: Exchange) -> None:
@@ -98,19 +98,19 @@ class Invocation:
         finally:
             await cancel_and_wait(*tasks)
         if self._closed.is_set() and not exchange.has_started:
-            message = "the agent was closed, and the time to finish what was under way is over"
+            message = "the agent was closed, and the time for invocations in flight to end is over"
             raise Conflict(message, code=ConflictCode.SUSPENDED, holder=self._agent)
 
 
 async def admit(plane: Plane, caller: Caller, name: str) -> Invocation:
     """Count one invocation and find its runtime; NotReady or Conflict if the agent is not open.
 
-    It is counted before the agent's row is read again: an operation that closes the agent and then
-    counts none under way knows that none will start.
+    The invocation is counted before the agent's row is read again.  So an operation that closes the
+    agent and then counts no invocation in flight knows that none will start.
     """
     uid, _ = await address_of(plane, caller, name)
     with ExitStack() as stack:
-        closed = stack.enter_context(plane.in_flight.one(uid))
+        closed = stack.enter_context(plane.in_flight.count_one(uid))
         _, address = await address_of(plane, caller, uid)
         count = stack.pop_all()
     return Invocation(
@@ -124,7 +124,7 @@ async def admit(plane: Plane, caller: Caller, name: str) -> Invocation:
 
 
 async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]:
-    """The agent's uid and where its runtime answers; NotReady or Conflict if it serves nothing."""
+    """The agent's uid and its runtime's address; NotReady or Conflict if the agent is not open."""
     row = await views.get_agent_row(plane, caller, name)
     state = AgentState(str(row["state"]))
     if core.CONDUCT[state].serves and row["serving"]:
@@ -140,7 +140,7 @@ async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]
 
 
 async def is_at(plane: Plane, caller: Caller, agent: str, address: str) -> bool:
-    """Whether a runtime of the agent with this uid, and nobody else, listens there now."""
+    """Whether a runtime of the agent with this uid listens at this address now."""
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
     row = await views.get_agent_row(plane, caller, agent)
     for resource in (await views.holdings_of(plane, caller.tenant, agent)).get("runtime", []):

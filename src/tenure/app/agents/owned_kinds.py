@@ -67,7 +67,7 @@ async def own(
     on_delete: str,
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> ownership.EdgeView:
-    """Let an agent own one more thing, which may have other owners; it goes with the last one."""
+    """Let an agent own one more thing; the thing is deleted with the last of its owners."""
     owner, row = await get_agent_row(plane, caller, name), OWNED_KINDS[kind]
     heir = on_delete.removeprefix(REASSIGN)
     if heir != on_delete:
@@ -90,11 +90,11 @@ async def own(
 
 
 def kind_of(edge: Row) -> OwnedKind:
-    """The row of the table for this edge; one of a newer release is left to that release."""
+    """The table's row for this edge; an edge of a kind that is unknown here is left as it is."""
     return OWNED_KINDS.get(str(edge["kind"]), _OF_A_NEWER_RELEASE)
 
 
-# --- things without a life of their own -----------------------------------------------------------
+# --- things without a lifecycle of their own ------------------------------------------------------
 
 
 async def _by_name(_plane: Plane, _caller: Caller, name: str) -> str:
@@ -126,7 +126,7 @@ async def _keep_edge(_plane: Plane, _edge: Row, _guards: Guards) -> bool:
 
 
 async def _end_grant(plane: Plane, edge: Row, guards: Guards) -> bool:
-    """Revoke what this owner has granted; the same grant by somebody else stays."""
+    """Revoke the grants that this owner made; the same grant by another granter stays."""
     access = cast(Access, plane.providers["access"])
     await access.revoke_granter(str(edge["tenant"]), str(edge["owner"]))
     return await _drop(plane, edge, guards)
@@ -140,7 +140,7 @@ async def _release_grant(plane: Plane, _: VouchingWithout, edge: Row) -> None:
 
 
 async def _find_webhook(plane: Plane, caller: Caller, name: str) -> str:
-    """Refuse another tenant's: an owner would keep it from being deleted."""
+    """Refuse another tenant's webhook: an owner of it could prevent its deletion."""
     await subscriptions.get_subscription_row(plane, caller, name)
     return name
 
@@ -208,7 +208,7 @@ async def _preview_agent(vouching: VouchingWithout, edge: Row) -> EdgeFate:
     name = target if row is None else str(row["name"])
     if target == vouching.root:
         return EdgeFate(name, "keep")  # it is the one that is being deleted
-    if await vouching.vouched(target):
+    if await vouching.is_vouched_for(target):
         return EdgeFate(name, f"reassign:{heir}" if heir else "keep")
     return EdgeFate(name, "delete")
 
@@ -225,7 +225,7 @@ async def _release_agent(plane: Plane, vouching: VouchingWithout, edge: Row) -> 
 
 
 async def _end_agent(plane: Plane, edge: Row, guards: Guards) -> bool:
-    """Pass an agent that has another owner on; request the deletion of one that has none."""
+    """Pass the agent on if it has another owner; otherwise request its deletion."""
     owner, target = str(edge["owner"]), str(edge["target"])
     child = await plane.store.find("agent", (target,))
     if child is None or child["state"] == AgentState.DELETED:
@@ -240,13 +240,13 @@ async def _end_agent(plane: Plane, edge: Row, guards: Guards) -> bool:
 
 
 async def _pass_on(plane: Plane, edge: Row, child: Row, guards: Guards) -> None:
-    """Take this owner from an agent that stays, and add the one that the edge names instead."""
+    """Remove this owner of an agent that stays, and add the heir that the edge names, if any."""
     owner, target, heir = str(edge["owner"]), str(edge["target"]), ownership.heir_of(edge)
     others = [str(one["owner"]) for one in await ownership.owners_of(plane, target)]
     guards = (*guards, Is("agent", (target,), {"parent": child["parent"]}))
     writes: Writes = (ownership.drop_edge(edge),)
     row = await plane.store.find("agent", (heir,)) if heir and heir not in others else None
-    if row is not None and row["state"] not in GOING and await Vouching(plane).vouched(heir):
+    if row is not None and row["state"] not in GOING and await Vouching(plane).is_vouched_for(heir):
         now, tenant = plane.store.now(), str(edge["tenant"])
         guards += (Is("agent", (heir,), {"state": row["state"]}),)
         writes += (ownership.put_edge(tenant, heir, EdgeKind.AGENT, target, now=now),)
@@ -262,10 +262,13 @@ async def request_delete(plane: Plane, row: Row, operation: str) -> None:
     """
     child = str(row["uid"])
     caller = Caller(str(row["tenant"]), f"operation {operation}", Role.OPERATOR)
-    asked = RequestOptions(idempotency_key=f"{operation}/{child}/{row['generation']!s}")
-    # Another operation closes it, or only a newer release can: the next poll requests it again.
+    request_options = RequestOptions(idempotency_key=f"{operation}/{child}/{row['generation']!s}")
+    # Refused if another operation closes the agent, or if only a newer release can delete it.  The
+    # next poll requests the deletion again.
     with suppress(Conflict, PlanUnknown):
-        await agents.delete_agent(plane, caller, child, cascade=operation, asked=asked)
+        await agents.delete_agent(
+            plane, caller, child, cascade=operation, request_options=request_options
+        )
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
-"""Edges: what an agent owns or has granted, and whether an open owner vouches for an agent.
+"""Edges: which agents and resources an agent owns, and whether an agent still has an open owner.
 
-An edge is written in the commit that makes its target, and dropped in the one that ends it.  An
-agent that others own is open only while a chain of open owners leads up from it to an agent that
-nobody owns (reachability, as of a garbage collector's roots).  So the one commit that closes an
-agent closes everything below it, and a cancelled close opens all of it again.
+An edge is written in the commit that creates its target, and dropped in the commit that ends it.
+
+An agent that nobody owns is a root.  An owner *vouches* for an agent if a chain of open owners
+leads from a root through that owner to the agent: this is reachability from an open root, as in a
+garbage collector.  An agent with owners is open only while one of them vouches for it.  So the
+commit that closes an agent closes all agents below it, and a cancelled close opens them again.
 """
 
 import asyncio
@@ -27,7 +29,7 @@ from tenure.plans.agents.inputs import AgentInput
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 
 GOING: Final = frozenset({AgentState.DELETING, AgentState.DELETE_FAILED, AgentState.DELETED})
-"""States in which an agent vouches for nothing any more."""
+"""States in which an agent vouches for no other agent any more."""
 TOO_DEEP: Final = f"agents own each other at most {OWNERS_MAX} deep"
 _UID = re.compile(r"[0-9a-f]{32}")
 
@@ -87,7 +89,7 @@ async def owned_by(plane: Plane, uid: str) -> list[Row]:
 
 
 async def agent_that_asks(plane: Plane, caller: Caller) -> Row | None:
-    """The agent that sends the request, if it is one: what it makes or grants ends with it."""
+    """The agent that sends the request, or None; its edges and grants end with that agent."""
     if not _UID.fullmatch(caller.principal):
         return None
     row = await plane.store.find("agent", (caller.principal,))
@@ -105,10 +107,10 @@ async def without_ended_grants(plane: Plane, values: object) -> object:
 
 
 class Vouching:
-    """Whether an open owner vouches for an agent; each agent is read once."""
+    """Whether agents are reachable from an open root; each agent is read once."""
 
     def __init__(self, plane: Plane, *, as_if: Row | None = None) -> None:
-        """`as_if` is an edge that counts as if it were written already."""
+        """`as_if` is an edge that is treated as if it were written already."""
         self.plane = plane
         self.going: Row | None = None
         """The first owner that was found to be closed."""
@@ -117,15 +119,16 @@ class Vouching:
         self._rows: dict[str, Row | None] = {}
 
     async def find(self, uid: str) -> Row | None:
-        """The agent's row, as this reading knows it."""
+        """The agent's row, read from the store once."""
         if uid not in self._rows:
             self._rows[uid] = await self.plane.store.find("agent", (uid,))
         return self._rows[uid]
 
     async def guards(self, uid: str) -> tuple[Is, ...] | None:
-        """The shortest chain of owners that vouches for this agent, as guards; None: there is none.
+        """Guards on the shortest chain of open owners up to a root; None if there is no such chain.
 
-        An agent that nobody owns has an empty chain.  The guards say that nobody owns the last one.
+        An agent that nobody owns has an empty chain.  The last guard checks that its agent is still
+        a root.
         """
         below: dict[str, tuple[str, tuple[Is, ...]]] = {uid: ("", ())}
         queue = [uid]
@@ -145,8 +148,8 @@ class Vouching:
         self._known.update(dict.fromkeys(below, False))
         return None
 
-    async def vouched(self, uid: str) -> bool:
-        """Whether there is such a chain."""
+    async def is_vouched_for(self, uid: str) -> bool:
+        """Whether a chain of open owners leads up to a root."""
         if uid not in self._known:
             self._known[uid] = await self.guards(uid) is not None
         return self._known[uid]
@@ -180,23 +183,23 @@ class Vouching:
 
 
 class VouchingWithout(Vouching):
-    """Whether an open owner would vouch for an agent if the root were being deleted."""
+    """Whether agents would be reachable from an open root if the agent `root` were deleted."""
 
     def __init__(self, plane: Plane, root: str) -> None:
         super().__init__(plane)
         self.root = root
 
     async def find(self, uid: str) -> Row | None:
-        """The agent's row; that of the root says that it is being deleted."""
+        """The agent's row; the row of `root` has the state DELETING."""
         row = await super().find(uid)
         if row is None or uid != self.root:
             return row
         return {**row, "state": AgentState.DELETING}
 
     async def find_heir(self, uid: str) -> Row | None:
-        """The row of an agent that can own more: neither it nor its owners are being deleted."""
+        """The row of an agent that can become an owner; None if it or its owners are deleted."""
         row = await self.find(uid) if uid else None
-        stays = row is not None and row["state"] not in GOING and await self.vouched(uid)
+        stays = row is not None and row["state"] not in GOING and await self.is_vouched_for(uid)
         return row if stays else None
 
 
@@ -206,7 +209,7 @@ def _depth(chain: Sequence[Is]) -> int:
 
 
 async def guards_below(plane: Plane, row: Row) -> tuple[Is, ...]:
-    """Guards for something new below this agent: it and its owners stay as they are.
+    """Guards for a new edge from this agent: the agent and its owners have not changed.
 
     Conflict `wrong_state` if the agent is closed, by itself or by an owner.
     """
@@ -221,7 +224,7 @@ async def guards_below(plane: Plane, row: Row) -> tuple[Is, ...]:
 
 
 async def guards_of(plane: Plane, row: Row) -> tuple[Is, ...]:
-    """The owners that vouch for an agent, as guards; Conflict `wrong_state` if none does."""
+    """Guards on the owners that vouch for an agent; Conflict `wrong_state` if none does."""
     if row["parent"] is None:
         return ()
     vouching = Vouching(plane)
@@ -242,7 +245,7 @@ async def guards_of(plane: Plane, row: Row) -> tuple[Is, ...]:
 async def list_edges(
     plane: Plane, row: Row, *, after: str = "", limit: int = 100
 ) -> list[EdgeView]:
-    """What an agent owns or has granted, beyond the edge `after` (`kind target`)."""
+    """The edges of an agent after the edge `after` (`kind target`)."""
     uid = str(row["uid"])
     kind, _, target = after.partition(" ")
     rows = await plane.store.list_rows(
@@ -261,7 +264,7 @@ async def add_edge(
     on_delete: str,
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> EdgeView:
-    """Let an agent own one more thing; what it owns already is changed to this `on_delete`."""
+    """Add an edge from an agent to a thing; an edge that exists gets this `on_delete`."""
     require(caller, Role.OPERATOR)
     uid = str(owner["uid"])
     name = target if isinstance(target, str) else str(target["uid"])
@@ -271,7 +274,7 @@ async def add_edge(
         now = plane.store.now()
         guards = await guards_below(plane, owner)
         put = put_edge(caller.tenant, uid, kind, name, on_delete=on_delete, now=now)
-        audited = entry(caller, "edge.add", target=name, now=now, owner=uid, kind=kind)
+        audit_row = entry(caller, "edge.add", target=name, now=now, owner=uid, kind=kind)
         known = await plane.store.find("edge", (uid, kind, name))
         write: Put | Set = put if known is None else Set("edge", put.key, {"on_delete": on_delete})  # type: ignore[arg-type]
         parent: tuple[Set, ...] = ()
@@ -285,7 +288,7 @@ async def add_edge(
             guards += await _still_vouched(plane, target, new)
             if target["parent"] is None:
                 parent = (Set("agent", (name,), {"parent": uid}),)
-        change = Change("", guards, (write, *parent, audited))
+        change = Change("", guards, (write, *parent, audit_row))
         at = now if known is None else float(str(known["at"]))
         view = EdgeView(uid, kind, name, on_delete, at)
         if await idempotency.commit(plane, change, view) is None:
@@ -303,8 +306,8 @@ async def _still_vouched(plane: Plane, target: Row, new: Row) -> tuple[Is, ...]:
     chain = await Vouching(plane, as_if=new).guards(uid)
     if chain is None:
         message = (
-            f"agent {name} would be owned only by agents that it owns itself, and nobody would"
-            " answer for them: let an agent that none of them owns have one of them first"
+            f"agent {name} would be owned only by agents that it owns itself, and would not be"
+            " reachable from any agent without an owner: let such an agent own one of them first"
         )
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=uid)
     if target["parent"] is None:  # all below it is further down from now on
@@ -329,7 +332,7 @@ async def _refuse_deep(plane: Plane, top: str, most: int) -> None:
 
 
 async def _read_again(plane: Plane, owner: Row, target: Row | str) -> tuple[Row, Row | str]:
-    """Both as they are now."""
+    """The rows of the owner and the target as they are now."""
     row = await plane.store.find("agent", (str(owner["uid"]),))
     if not isinstance(target, str):
         target = await plane.store.find("agent", (str(target["uid"]),)) or target

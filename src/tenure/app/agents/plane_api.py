@@ -95,10 +95,10 @@ class ServingPlaneApi:
             OperationState(str(before.state)),
             was=values.was if isinstance(values, VerbInput | QueuedInput) else AgentState.READY,
         )
-        return was if state is None else core.settled_as(state)
+        return was if state is None else core.resting_state_of(state)
 
     async def serve_from(self, agent: str, operation: str, serving: Mapping[str, object]) -> None:
-        """Write it at once, guarded by the lock: the agent's row still names this operation."""
+        """Write where the agent is reached, if the agent's row still names this operation."""
         guard = Is("agent", (agent,), {"operation": operation})
         write = Set("agent", (agent,), {"serving": encode(dict(serving))})
         if await self._of().store.commit(Change("", (guard,), (write,))) is not None:
@@ -108,19 +108,21 @@ class ServingPlaneApi:
         """Walk the agents that it owns, if a caller requested this operation."""
         return await cascade.delete_below(self._of(), agent, operation)
 
-    async def unacknowledged(self, operation: str) -> Sequence[MissingAcknowledgement]:
-        """As the store says."""
+    async def list_missing_acknowledgements(
+        self, operation: str
+    ) -> Sequence[MissingAcknowledgement]:
+        """Read from the store the acknowledgements that the operation still waits for."""
         return await acknowledgements.missing_of(self._of(), operation)
 
     def in_flight(self, agent: str) -> int:
-        """Those of this process, and one more if another process has some."""
-        return self._of().in_flight.of(agent)
+        """The invocations in flight in this process, plus one if another process has some."""
+        return self._of().in_flight.count_of(agent)
 
     def cut(self, agent: str) -> None:
-        """In this process at once, in others when they next poll for it."""
+        """End invocations in this process at once, and in others at their next poll."""
         self._of().in_flight.cut(agent)
 
     def _of(self) -> Plane:
         if self._plane is None:
-            raise Defect("a step called the control plane before it was there")
+            raise Defect("a step called the control plane before the plane was set")
         return self._plane

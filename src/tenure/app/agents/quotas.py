@@ -17,7 +17,7 @@ from tenure.ports.store import Change, ChangePart, Is, Put, Row, Set
 
 
 class QuotaView(NamedTuple):
-    """A quota as it is shown; `most` None: there is no bound."""
+    """A quota for callers; `most` is None if there is no limit."""
 
     kind: str
     most: int | None
@@ -27,7 +27,7 @@ class QuotaView(NamedTuple):
 async def reserve(
     plane: Plane, tenant: str, *, agent: str, operation: str, now: float
 ) -> ChangePart:
-    """One more agent of this tenant; Conflict `quota_exceeded` if it has as many as it may."""
+    """Reserve one more agent for this tenant; Conflict `quota_exceeded` if its quota is used up."""
     put = Put("reservation", (tenant, AGENTS, agent), {"operation": operation, "at": now})
     quota = await plane.store.find("quota", (tenant, AGENTS))
     if quota is None:
@@ -51,23 +51,23 @@ async def get_quota(plane: Plane, caller: Caller) -> QuotaView:
 async def set_quota(
     plane: Plane, caller: Caller, *, most: int, idempotency: IdempotentRequest = WITHOUT_KEY
 ) -> QuotaView:
-    """From now on the tenant may have so many agents; what it has beyond that stays."""
+    """Set how many agents the tenant may have; agents beyond a smaller quota stay."""
     require(caller, Role.ADMIN)
     if most < 0:
         raise Invalid("most: a quota is 0 or more")
     key = (caller.tenant, AGENTS)
     while True:
         now = plane.store.now()
-        told = entry(caller, "quota.set", target=AGENTS, now=now, most=most)
+        audit_row = entry(caller, "quota.set", target=AGENTS, now=now, most=most)
         quota = await plane.store.find("quota", key)
         if quota is None:
             first: Row = {"most": most, "revision": 1}
-            change = Change("", (), (Put("quota", key, first), told))
+            change = Change("", (), (Put("quota", key, first), audit_row))
         else:
             revision = cast(int, quota["revision"])
             row: Row = {"most": most, "revision": revision + 1}
             guard = Is("quota", key, {"revision": revision})
-            change = Change("", (guard,), (Set("quota", key, row), told))
+            change = Change("", (guard,), (Set("quota", key, row), audit_row))
         view = (await get_quota(plane, caller))._replace(most=most)
         if await idempotency.commit(plane, change, view) is None:
             return view

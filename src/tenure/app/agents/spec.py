@@ -1,7 +1,8 @@
-"""What an agent should be, as its file and its request say it: the one definition of that shape.
+"""The spec of an agent: the only definition of its fields, for files and for requests.
 
-Reading is strict: an unknown key is refused with the nearest known one, a wrong type with the path
-to it.  What a chosen runtime cannot enforce is refused by that runtime (`RuntimeProvider.ensure`).
+Reading is strict.  The refusal of an unknown key names the nearest known key, and the refusal of a
+wrong type names the path.  A runtime refuses settings that it cannot enforce
+(`RuntimeProvider.ensure`).
 """
 
 import re
@@ -36,18 +37,18 @@ Grant = Annotated[str, Meta(pattern=rf"^{GRANT_PATTERN}$(?!\n)", max_length=63)]
 OnDelete = Annotated[
     str, Meta(pattern=rf"^(?:revoke|reassign:{NAME_PATTERN})$(?!\n)", max_length=72)
 ]
-"""What becomes of it when its parent is deleted: it goes too, or belongs to another agent then."""
+"""The agent is deleted with its parent (`revoke`), or another agent becomes its parent."""
 ENV_PATTERN = "[A-Za-z_][A-Za-z0-9_]{0,127}"
 Text = Annotated[str, Meta(max_length=4096)]
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A part of a spec: no key that is not named here."""
+    """A part of a spec; unknown keys are refused."""
 
 
 class Resources(Part, frozen=True):
-    """Ceilings; a runtime refuses those it cannot hold."""
+    """Resource limits; a runtime refuses those that it cannot enforce."""
 
     memory_mib: Annotated[int, Meta(ge=16, le=1_048_576)] | None = None
     open_files: Annotated[int, Meta(ge=16, le=1_048_576)] | None = None
@@ -57,13 +58,13 @@ class Resources(Part, frozen=True):
 
 
 class Network(Part, frozen=True):
-    """Where it may connect to; absent: anywhere the runtime lets it."""
+    """The hosts that the agent may connect to; if absent, the runtime decides."""
 
     egress: Annotated[tuple[Text, ...], Meta(max_length=64)] | None = None
 
 
 class Runtime(Part, frozen=True):
-    """How and where it runs."""
+    """How and where the agent runs."""
 
     command: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
     image: Text | None = None
@@ -84,7 +85,7 @@ class Runtime(Part, frozen=True):
 
 
 class Credential(Part, frozen=True):
-    """What it may ask the broker for."""
+    """A credential that the agent may request from the broker."""
 
     audience: Annotated[
         str, Meta(pattern=rf"^{AUDIENCE_PATTERN}$(?!\n)", max_length=IDENTIFIER_CHARACTERS_MAX)
@@ -122,7 +123,7 @@ def read_spec(tree: object) -> AgentSpec:
 
 
 def check_spec(spec: AgentSpec) -> None:
-    """Invalid if parts of the spec contradict each other, which its type does not say."""
+    """Check rules between parts of the spec that its type cannot express; Invalid if one fails."""
     if bool(spec.runtime.command) == bool(spec.runtime.image):
         raise Invalid("runtime: give a command or an image, and only one of them")
     if not spec.owner.isprintable():
@@ -133,7 +134,7 @@ def check_spec(spec: AgentSpec) -> None:
 
 
 def plain(spec: AgentSpec) -> dict[str, object]:
-    """The spec as plain data, without what was left at its default."""
+    """The spec as plain data, without fields that have their default value."""
     return msgspec.json.decode(msgspec.json.encode(spec), type=dict[str, object])
 
 
@@ -158,24 +159,24 @@ _WORDS = {
     "[0-9a-f]{32}": "an id is 32 digits of 0-9 and a-f",
     "([0-9a-f]{32})?": "an id is 32 digits of 0-9 and a-f",
 }
-"""What a pattern asks for, as a person says it."""
+"""The requirement of each pattern, as a sentence for people."""
 _KINDS = {"array": "a list: [one, two]", "object": "a table of keys and values", "str": "text"}
 
 
-def in_words(said: str) -> str:
-    """The library's sentence about a value that does not fit, without patterns and type names."""
-    if match := _MATCHING.fullmatch(said):
+def in_words(message: str) -> str:
+    """The library's message about an invalid value, without patterns and type names."""
+    if match := _MATCHING.fullmatch(message):
         return _WORDS.get(match[1], f"it has to match {match[1]}")
     for name, words in _KINDS.items():
-        said = said.replace(f"Expected `{name}`,", f"expected {words};")
-    return said
+        message = message.replace(f"Expected `{name}`,", f"expected {words};")
+    return message
 
 
-def _sentence(said: str) -> str:
-    """The library's words with the path first, and for an unknown key the nearest known one."""
-    match = _UNKNOWN.fullmatch(said)
+def _sentence(message: str) -> str:
+    """The library's message with the path first; for an unknown key, with the nearest known key."""
+    match = _UNKNOWN.fullmatch(message)
     if match is None:
-        what, _, where = said.replace("`key` in ", "").partition(" - at `$")
+        what, _, where = message.replace("`key` in ", "").partition(" - at `$")
         path = where.rstrip("`").lstrip(".") or "the agent's spec"
         what = in_words(what)
         return f"{path}: {what[:1].lower()}{what[1:]}"

@@ -1,7 +1,8 @@
-"""What an operation's record means for its agent: rows written in the same commit as the record.
+"""Rows of an agent that are written in the same commit as a record of its operation.
 
-The verb's declaration says which state follows; the rows are here.  An operation whose agent was
-closed by another one releases the lock and changes nothing else of the agent.
+The declaration of the verb says which state follows; this module makes the rows.  If another
+operation has closed the agent, an operation releases the lock and changes nothing else of the
+agent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,8 +34,8 @@ AGENTS = "agents"
 def input_of_row(operation: OperationRecord) -> AgentInput | QueuedInput:
     """The input of the operation of this row.
 
-    An operation on the agent that is none of the lifecycle's, or only of a newer release, has the
-    fields that are known here; those that it stores in another form count as missing.
+    The plan may be no lifecycle verb, or a verb of a newer release.  Then the fields that are known
+    here are read, and fields that are stored in another form count as missing.
     """
     kind, stored = operation.kind, input_of(operation)
     if kind in VERBS:
@@ -49,7 +50,7 @@ class AgentSubject:
     """What operations of the lifecycle verbs mean for agents (`tenure.ports.subject.Subject`)."""
 
     def read_input(self, kind: str, stored: Mapping[str, object]) -> AgentInput | QueuedInput:
-        """In the type that the verb declares."""
+        """Read the stored input as the type that the verb declares."""
         return read_input(kind, stored)
 
     def name_of(self, operation_input: AgentInput | QueuedInput | Mapping[str, object]) -> str:
@@ -82,7 +83,7 @@ class AgentSubject:
                     agent_event_row(*whose, then, name=values.name, by=verb.name, now=now)
                 )
         if progress.end is not None:
-            others += _released(operation, progress)
+            others += _release_writes(operation, progress)
             if progress.end is OperationState.COMPENSATED:
                 intents = operation.intents.items()
                 others += tombstones(
@@ -132,7 +133,7 @@ def _lock_column(operation: SubjectOperation, progress: Progress) -> tuple[str, 
 def agent_event_row(
     tenant: str, agent: str, operation: str, then: AgentState, *, name: str, by: str, now: float
 ) -> Write:
-    """The event that an agent is in another state."""
+    """The event row that announces the new state of an agent."""
     body = encode({"state": then, "name": name, "by": by})
     event = agent_event(then)
     return OUTBOX.write((POSITION, tenant, agent, operation, event, now, body, sequence_of(agent)))
@@ -152,8 +153,8 @@ def _serving(operation: SubjectOperation, progress: Progress, then: AgentState) 
     return row
 
 
-def _released(operation: SubjectOperation, progress: Progress) -> list[Write]:
-    """What the end releases: the quota of an agent that is not there, the name of a deleted one."""
+def _release_writes(operation: SubjectOperation, progress: Progress) -> list[Write]:
+    """Rows that the end drops: the reservation, name and edges of an agent that does not exist."""
     end = progress.end
     reserved = Drop("reservation", (operation.tenant, AGENTS, operation.agent))
     if operation.kind == Verb.CREATE and end is not OperationState.SUCCEEDED:

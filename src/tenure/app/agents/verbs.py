@@ -1,9 +1,9 @@
-"""A verb on an agent that is there: whether it is accepted, and the rows written when it is.
+"""Admission of a verb on an agent that exists: whether it is accepted, and the rows it writes.
 
 The commit that accepts a suspend, stop or delete closes the agent, even while another operation has
 the agent's lock: that operation is cancelled, and the new one waits for the lock.  If a verb would
 be refused because another operation has the lock, a caller may have it queued.  A queued verb waits
-in the same place, and changes nothing until it has the lock.  It is checked again at that time.
+in the same column, and changes nothing until it has the lock.  It is checked again at that time.
 """
 
 from typing import NamedTuple, cast
@@ -15,7 +15,7 @@ from tenure.app.agents.subject import agent_event_row, input_of_row
 from tenure.app.agents.views import holdings_of, stored_spec
 from tenure.app.events import acknowledgements
 from tenure.app.operations.admission import Admission, refuse_locked
-from tenure.app.operations.commands import turned_back
+from tenure.app.operations.commands import turn_back
 from tenure.app.operations.handle import encode, input_of, load_handle
 from tenure.app.operations.record_change import build_record
 from tenure.app.plane import Plane
@@ -56,7 +56,7 @@ async def admit_verb(
     `queue`: if another operation has the agent's lock, the verb is queued and not refused.
     """
     uid, state, holder = str(row["uid"]), row["state"], row["operation"]
-    audited = audit.entry(
+    audit_row = audit.entry(
         caller, verb.audit, target=uid, now=now, name=row["name"], operation=operation
     )
     queued = await _queued_operation(plane, row)
@@ -65,7 +65,7 @@ async def admit_verb(
     except Conflict as refused:
         if not queue or refused.code != ConflictCode.OPERATION_IN_PROGRESS:
             raise
-        return _enqueue(caller, verb, row, options, operation=operation, audited=audited)
+        return _enqueue(caller, verb, row, options, operation=operation, audit_row=audit_row)
     generation = cast(int, row["generation"]) + 1
     start = await _start(plane, caller, verb, row, options, then=then, operation=operation, now=now)
     lock: Row = {"next": operation} if holder else {"operation": operation, "next": None}
@@ -74,10 +74,10 @@ async def admit_verb(
     }  # fmt: skip
     guards = (Is("agent", (uid,), as_read), *start.guards)
     change = {"generation": generation, **start.change, **lock}
-    writes: Writes = (Set("agent", (uid,), change), *start.writes, audited)
+    writes: Writes = (Set("agent", (uid,), change), *start.writes, audit_row)
     closed = [str(one) for one in (holder, queued) if one]
     for one in closed:
-        closing = await _closing(plane, one, by=operation, now=now)
+        closing = await _notify_lock_holder(plane, one, by=operation, now=now)
         guards += closing.guards
         writes += closing.writes
     rings = tuple(Ring(one, interrupt=True) for one in closed)
@@ -86,7 +86,7 @@ async def admit_verb(
 
 
 class VerbStart(NamedTuple):
-    """What a verb writes when it starts: to the agent's row, to other rows, to its own input."""
+    """The writes of a verb that starts: to the agent's row, to other rows, to its own input."""
 
     guards: tuple[Is, ...]
     change: Row
@@ -135,14 +135,14 @@ def _state_after(verb: LifecycleVerb, row: Row, *, queued: str = "") -> AgentSta
         if row["operation"] is not None:
             refuse_locked(row)
         word = verb.name.removesuffix("_agent")
-        message = f"agent {row['name']!s} is {state}, from where there is no {word}"
+        message = f"agent {row['name']!s} is {state}; {word} is not possible in this state"
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=str(row["uid"])) from None
 
 
 async def _read_input(
     plane: Plane, caller: Caller, row: Row, options: VerbOptions, *, epoch: int
 ) -> VerbInput:
-    """What the steps of a verb need to know of the agent of this row."""
+    """The input of the verb's steps, read from the agent of this row."""
     uid, stored = str(row["uid"]), stored_spec(row)
     spec = msgspec.convert(stored.spec, SpecParts)
     drain_seconds = options.drain_seconds
@@ -151,7 +151,7 @@ async def _read_input(
     holds = await holdings_of(plane, caller.tenant, uid)
     values = VerbInput(
         name=str(row["name"]),
-        was=core.settled_as(AgentState(str(row["state"]))),
+        was=core.resting_state_of(AgentState(str(row["state"]))),
         after=str(row["operation"] or ""),
         spec=stored.spec,
         runtime=stored.runtime,
@@ -167,8 +167,8 @@ async def _read_input(
     return msgspec.structs.replace(values, owners=[str(one["owner"]) for one in owners])
 
 
-async def _closing(plane: Plane, holder: str, *, by: str, now: float) -> Change:
-    """Tell the operation with the agent's lock that the agent was closed, and cancel it if it can.
+async def _notify_lock_holder(plane: Plane, holder: str, *, by: str, now: float) -> Change:
+    """Cancel the operation that has the agent's lock, or signal to it that the agent is closed.
 
     `by` is the operation that closes the agent.
     """
@@ -181,11 +181,11 @@ async def _closing(plane: Plane, holder: str, *, by: str, now: float) -> Change:
         )
         raise PlanUnknown(message, plan=unknown.plan) from None
     if live is None or live.progress.end is not None:
-        return Change("", (), ())  # it has just ended: a guard on the agent's row fails
+        return Change("", (), ())  # the operation has just ended: a guard on the agent's row fails
     live.due_at = None
     if live.progress.compensating_at is None:
         why = {"why": f"the agent was closed by operation {by}", "closed": by}
-        if (back := turned_back(live, why, now)) is not None:
+        if (back := turn_back(live, why, now)) is not None:
             return back.change.plain()
     body = {"signal": CLOSED, "payload": by, "by": by}
     return build_record(live, RecordKind.SIGNALLED, "", body, now).change.plain()
@@ -210,7 +210,7 @@ def _enqueue(
     options: VerbOptions,
     *,
     operation: str,
-    audited: Put,
+    audit_row: Put,
 ) -> Admission:
     """Take the one place behind the operation with the agent's lock; the agent stays as it is."""
     uid, holder, generation = str(row["uid"]), row["operation"], cast(int, row["generation"]) + 1
@@ -228,10 +228,10 @@ def _enqueue(
     queued = QueuedInput(
         name=str(row["name"]),
         principal=caller.principal,
-        was=core.settled_as(AgentState(str(row["state"]))),
+        was=core.resting_state_of(AgentState(str(row["state"]))),
         after=str(holder),
     )
-    guards, writes = (Is("agent", (uid,), free),), (Set("agent", (uid,), taken), audited)
+    guards, writes = (Is("agent", (uid,), free),), (Set("agent", (uid,), taken), audit_row)
     return Admission(uid, generation, guards, writes, plain_fields(options, queued))
 
 

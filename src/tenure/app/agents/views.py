@@ -1,6 +1,6 @@
-"""Reads of agents for callers.  No rules live here.
+"""Reads of agents for callers; no rules are decided here.
 
-Another tenant's agent is as absent as one that never was.
+An agent of another tenant is answered like an agent that does not exist.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from tenure.ports.store import Row
 
 
 class AgentView(NamedTuple):
-    """An agent as it is shown."""
+    """An agent as callers see it."""
 
     uid: str
     name: str
@@ -33,9 +33,9 @@ class AgentView(NamedTuple):
     generation: int
     epoch: int
     operation: str
-    """The operation that works on it, or waits to; empty: none."""
+    """The operation that has the agent's lock or waits for it; empty if there is none."""
     parent: str
-    """The uid of the agent that owns it; empty: none."""
+    """The uid of the agent that owns this one; empty if there is none."""
     spec: Any
     created_at: float
     updated_at: float
@@ -43,7 +43,7 @@ class AgentView(NamedTuple):
 
 
 class ResourceView(NamedTuple):
-    """What a provider holds for an agent, or may hold."""
+    """A resource that a provider holds, or may hold, for an agent."""
 
     slot: str
     key: str
@@ -53,19 +53,19 @@ class ResourceView(NamedTuple):
 
 
 class PlannedStep(NamedTuple):
-    """One step of what would be done."""
+    """One step of a plan that would be performed."""
 
     name: str
     kind: str
     compensation: str
-    """What undoes it: `call`, `nothing`, or empty where there is no way back."""
+    """How the step is undone: `call`, `nothing`, or empty if it cannot be undone."""
     slot: str
     key: str
-    """The key of what it makes; empty if it makes nothing, or the agent is not there yet."""
+    """The key of its resource; empty if it makes none, or if the agent does not exist yet."""
 
 
 def etag(row: Row) -> str:
-    """Changes with the agent's generation and state."""
+    """The agent's etag, which changes with its generation and state."""
     return f"{row['generation']!s}-{row['state']!s}"
 
 
@@ -73,13 +73,13 @@ class StoredSpec(Struct, frozen=True):
     """The column `spec` of an agent's row."""
 
     spec: PlainData = {}
-    """What the agent should be, as its owner wrote it."""
+    """The agent's spec as its owner wrote it."""
     runtime: PlainData = {}
-    """The runtime's part of it, with the digests of the files that it starts."""
+    """The runtime settings of the spec, with the digests of the files that it starts."""
 
 
 def stored_spec(row: Row) -> StoredSpec:
-    """What the agent should be; empty once the agent is deleted."""
+    """The stored spec of the agent; empty once the agent is deleted."""
     return decode(cast(str, row["spec"]), type=StoredSpec) if row["spec"] else StoredSpec()
 
 
@@ -115,7 +115,7 @@ async def list_agents(
     after: str = "",
     limit: int = 100,
 ) -> list[AgentView]:
-    """Agents of the caller's tenant by name, beyond the name `after`; deleted ones have no name."""
+    """Agents of the caller's tenant by name, after the name `after`; deleted ones have no name."""
     limit = page_of(limit)
     wanted = labels or {}
     found: list[AgentView] = []
@@ -139,7 +139,7 @@ async def list_agents(
 
 
 async def list_resources(plane: Plane, caller: Caller, name: str) -> list[ResourceView]:
-    """What providers hold, or may hold, for an agent."""
+    """The resources that providers hold, or may hold, for an agent."""
     row = await get_agent_row(plane, caller, name)
     found = await plane.store.list_resources(caller.tenant, str(row["uid"]))
     unused = serving_of(row).instead_of
@@ -177,8 +177,8 @@ def key_of(plane: Plane, row: Row, slot: str, held: HeldResource) -> ResourceKey
     )  # fmt: skip
 
 
-def planned(plane: Plane, verb: Verb, row: Row | None) -> tuple[Plan, list[PlannedStep]]:
-    """The plan that a verb would follow now, with the keys of what it would make."""
+def preview_plan(plane: Plane, verb: Verb, row: Row | None) -> tuple[Plan, list[PlannedStep]]:
+    """The plan that a verb would follow now, and its steps with the keys of their resources."""
     plan = plane.catalogue.newest(verb)
     steps: list[PlannedStep] = []
     for step in plan.steps.values():
@@ -200,7 +200,7 @@ async def logs(plane: Plane, caller: Caller, name: str, *, lines: int = 100) -> 
 
 
 async def follow_logs(plane: Plane, caller: Caller, name: str, *, since: int) -> LogPart:
-    """What the agent printed from this offset on."""
+    """The agent's output from this offset on."""
     runtime, key = await _runtime(plane, caller, name)
     return LogPart("", since) if key is None else await runtime.follow(key, since=since)
 
@@ -208,7 +208,7 @@ async def follow_logs(plane: Plane, caller: Caller, name: str, *, since: int) ->
 async def _runtime(
     plane: Plane, caller: Caller, name: str
 ) -> tuple[RuntimeProvider, ResourceKey | None]:
-    """The newest runtime that the agent holds or may hold; if there is none, the last it had."""
+    """The newest runtime that the agent holds or may hold; without one, the last that it had."""
     row = await get_agent_row(plane, caller, name)
     unused = serving_of(row).instead_of
     holds = (await holdings_of(plane, caller.tenant, str(row["uid"]))).get("runtime", [])

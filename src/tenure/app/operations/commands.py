@@ -49,7 +49,7 @@ async def cancel(
     def decide(live: OperationHandle, now: float) -> PendingChange | None:
         if live.progress.compensating_at is not None:
             return None  # being undone already
-        back = turned_back(live, {"why": f"cancelled by {caller.principal}"}, now)
+        back = turn_back(live, {"why": f"cancelled by {caller.principal}"}, now)
         if back is None:
             pivot = live.plan.stages[live.plan.pivot_stage][0].name
             message = f"{pivot} is under way or done, after which there is only forward"
@@ -60,7 +60,7 @@ async def cancel(
     return await _decide(plane, caller, operation, decide, request)
 
 
-def turned_back(
+def turn_back(
     live: OperationHandle, body: Mapping[str, object], now: float
 ) -> PendingChange | None:
     """Record that it is to be undone; None if it is past its pivot: then there is only forward."""

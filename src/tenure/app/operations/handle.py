@@ -194,11 +194,11 @@ async def load_handle(
     if loaded is None:
         return None
     row = loaded.operation
-    plan = catalogue.kept(row.plan)
+    plan = catalogue.find(row.plan)
     if plan is None:
         body = cast(PlanRecord, await store.find(PlanRecord, (row.plan,))).body
         shown = read_only or row.ended_at is not None
-        plan = catalogue.shown(body) if shown else catalogue.restore(body, row.plan)
+        plan = catalogue.restore_to_show(body) if shown else catalogue.restore(body, row.plan)
     live = OperationHandle(
         operation,
         tenant=row.tenant,

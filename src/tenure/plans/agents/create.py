@@ -1,4 +1,4 @@
-"""Create an agent: identity, access, a runtime that answers, credentials; exposed last."""
+"""Create an agent: its identity, access, runtime and credentials; then expose it to callers."""
 
 from collections.abc import Callable
 from typing import cast
@@ -15,7 +15,7 @@ from tenure.ports.provider import Call, Spec
 
 
 def runtime_step(spec: Callable[[Call], Spec] = agent_steps.runtime_spec) -> Step:
-    """Start a runtime; the result has its key, by which it is found later."""
+    """Start a runtime; the result has its key, by which later steps find it."""
     step = provided(agent_steps.RUNTIME_STEP, "runtime", spec=spec)
 
     async def ensure(call: Call) -> Ending:

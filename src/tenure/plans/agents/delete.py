@@ -1,4 +1,4 @@
-"""Delete an agent: drain it, revoke its credentials, delete what it owns, remove all it holds.
+"""Delete an agent: drain it, revoke its credentials, delete agents it owns, remove its resources.
 
 The agent is closed when the verb is accepted.  The pivot is the step that revokes, as that cannot
 be undone: after it the operation only goes forward.
@@ -17,7 +17,7 @@ from tenure.plans.agents.inputs import VerbInput, VerbOptions
 from tenure.ports.provider import Call
 
 EACH_SECONDS = 0.0005
-"""How much longer each agent that is left delays the next poll, which reads them all."""
+"""Added to the poll interval for each agent that is left, as each poll reads all of them."""
 SOON_SECONDS = 0.01
 
 
@@ -27,7 +27,7 @@ class DeleteOptions(VerbOptions, frozen=True, kw_only=True):
     drain_seconds: float | UnsetType | None = None
     retention: str | UnsetType | None = None
     cascade: str | UnsetType = UNSET
-    """The operation that deletes an owner of the agent, and walks the graph for both."""
+    """The operation that deletes an owner of the agent, and walks the graph of owners for both."""
 
 
 class DeleteInput(VerbInput, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ async def _delete_owned(call: Call) -> Ending:
     if not left:
         return Done()
     if more:
-        return NotYet(SOON_SECONDS, f"asks for {len(left)} agents to be deleted")
+        return NotYet(SOON_SECONDS, f"requests the deletion of {len(left)} agents")
     rest = (
         f" and {len(left) - agent_steps.NAMES_MAX} more"
         if len(left) > agent_steps.NAMES_MAX

@@ -1,9 +1,9 @@
-"""The input of operations on agents: what a verb passes to the steps of its plan.
+"""The input of operations on agents: the values that a verb passes to the steps of its plan.
 
-An input is stored as one JSON object: the options that the caller chose, and what was read of the
-agent when the verb was accepted.  The keys are the names of the fields here.  They are stored, so
-they keep their names.  A field that is read has a default, as an operation of an earlier release
-may lack it.
+An input is stored as one JSON object: the options that the caller chose, and the values that were
+read from the agent when the verb was accepted.  The keys are the names of the fields here.  They
+are stored, so they keep their names.  Every field has a default, as an operation of an earlier
+release may lack it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class SpecParts(Struct, frozen=True, gc=False):
 
 
 class VerbOptions(Struct, frozen=True, kw_only=True):
-    """What a caller chooses for a verb.  A repeated idempotency key must choose the same.
+    """The options that a caller chooses for a verb; they must be the same under the same key.
 
     A verb that has one of these options declares it again, with its own default.
     """
@@ -67,15 +67,15 @@ class VerbOptions(Struct, frozen=True, kw_only=True):
 
 
 class AgentInput(Struct, frozen=True, kw_only=True):
-    """What the steps of every verb are passed; a create has no more than this."""
+    """The input of the steps of every verb; a create has no more than this."""
 
     queued: ClassVar[bool] = False
     name: str = ""
     """The agent's name."""
     spec: PlainData = {}
-    """What the agent should be, as its owner wrote it."""
+    """The agent's spec as its owner wrote it."""
     runtime: PlainData = {}
-    """The runtime's part of the spec, with the digests of the files that it starts."""
+    """The runtime settings of the spec, with the digests of the files that it starts."""
     principal: str = ""
     """Who requested the verb."""
 
@@ -85,7 +85,7 @@ class AgentInput(Struct, frozen=True, kw_only=True):
 
 
 class VerbInput(AgentInput, frozen=True, kw_only=True):
-    """The input of a verb on an agent that is there; some verbs add their options."""
+    """The input of a verb on an agent that exists; some verbs add their options."""
 
     was: AgentState = AgentState.READY
     """The state to which the agent returns if the operation is cancelled."""
@@ -98,7 +98,7 @@ class VerbInput(AgentInput, frozen=True, kw_only=True):
     retention: str = "remove"
     """`retain`: the agent's spec outlives the agent."""
     epoch: int = 0
-    """The number under which providers open or shut the agent; a smaller one changes nothing."""
+    """The number under which providers open or close the agent; a smaller one changes nothing."""
     owners: Sequence[str] | UnsetType = UNSET
     """The agents whose edges to this one end with it; only a delete has them."""
 
@@ -124,7 +124,7 @@ class LockedInput(Struct, frozen=True):
 
 
 def plain_fields(*values: Struct) -> dict[str, Any]:
-    """The fields of these values as one JSON object; of two with one name the later one counts."""
+    """The fields of these values as one JSON object; a later value overrides an earlier one."""
     fields: dict[str, Any] = {}
     for value in values:
         fields |= msgspec.to_builtins(value)

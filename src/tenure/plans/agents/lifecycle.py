@@ -1,6 +1,6 @@
 """Every verb of the agent lifecycle: its declaration and its plan.
 
-A verb is a module of this package that has a `VERB` and a `PLAN`; it is found by that.
+Every module of this package that has a `VERB` and a `PLAN` is a verb.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ def _find_verbs() -> dict[Verb, ModuleType]:
 _MODULES: Final = _find_verbs()
 PLANS: Final[tuple[Plan, ...]] = tuple(_MODULES[verb].PLAN for verb in Verb)
 VERBS: Final[Mapping[str, LifecycleVerb]] = {verb: _MODULES[verb].VERB for verb in Verb}
-"""By the name of the plan."""
+"""The declaration of each verb, by the name of its plan."""
 CLOSING: Final = frozenset(name for name, verb in VERBS.items() if verb.closes)
 WAITED_FOR: Final = {name: verb.waits_for for name, verb in VERBS.items() if verb.waits_for}
 """The event whose required subscribers an operation waits for, by the name of its plan."""
@@ -45,9 +45,9 @@ def read_input(kind: str, stored: PlainData) -> AgentInput | QueuedInput:
 
 
 def input_type(kind: str, stored: PlainData) -> type[AgentInput | QueuedInput]:
-    """The type of an operation's input; that of every verb if the operation is not of a known one.
+    """The type of an operation's input; for an unknown verb the type that all verbs share.
 
-    A queued operation has another one until it has the agent's lock.
+    A queued operation has a `QueuedInput` until it has the agent's lock.
     """
     if stored.get("queued"):
         return QueuedInput

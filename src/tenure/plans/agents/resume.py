@@ -1,4 +1,4 @@
-"""Resume an agent: the runtime that was kept, or one under a new key; credentials; exposed last."""
+"""Resume an agent: start or keep a runtime, open its credentials, then expose it."""
 
 from typing import cast
 

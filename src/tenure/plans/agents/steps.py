@@ -74,7 +74,7 @@ class RuntimeResult(Struct, frozen=True):
 
 
 class FoundRuntime(Struct, frozen=True):
-    """The stored result of the step that looks for a runtime that a suspend has kept."""
+    """The stored result of the step that finds a runtime that a suspend has kept."""
 
     kept: PlainData | None = None
 
@@ -189,7 +189,7 @@ def _with_last_lines(why: str, output: str, *, name: str) -> str:
 
 
 def await_ready() -> Step:
-    """Wait until the runtime answers; refused at its deadline, with the last lines of its log.
+    """Wait until the runtime answers; Rejected at its deadline, with the last lines of its log.
 
     The step's own deadline is for a provider that cannot be reached.
     """
@@ -231,10 +231,10 @@ def drain() -> Step:
 # --- closing and opening --------------------------------------------------------------------------
 
 
-async def _shut(call: Call) -> Ending:
+async def _close(call: Call) -> Ending:
     """Stop minting for the agent, and void what was minted before.
 
-    Providers get two epochs for each one of the agent.  The odd one shuts, so an opening of the
+    Providers get two epochs for each epoch of the agent.  The odd one closes, so an opening of the
     same operation that arrives after its undo changes nothing.
     """
     values: VerbInput = call.input
@@ -249,7 +249,7 @@ async def _shut(call: Call) -> Ending:
     return Done()
 
 
-async def _open(call: Call) -> Ending:
+async def _reopen(call: Call) -> Ending:
     values: VerbInput = call.input
     key, epoch = call.key, 2 * values.epoch
     credentials = cast(Credentials, call.providers["credentials"])
@@ -261,12 +261,12 @@ async def _open(call: Call) -> Ending:
 
 def close(kind: StepKind) -> Step:
     """Revoke: nothing is minted for the agent, and its tokens are void."""
-    return Step("closed", _shut, None, repeat, kind=kind, provider="credentials")
+    return Step("closed", _close, None, repeat, kind=kind, provider="credentials")
 
 
 def reopen() -> Step:
     """Allow minting for the agent again; its undo closes again."""
-    return Step("opened", _open, _shut, repeat, provider="credentials")
+    return Step("opened", _reopen, _close, repeat, provider="credentials")
 
 
 # --- removing what the agent holds ----------------------------------------------------------------
@@ -297,7 +297,7 @@ def remove_held(name: str, slot: str, *, unless: Callable[[Call], bool] = _never
 
 async def _await_acknowledgements(call: Call) -> Ending:
     """Wait for a signal, without a timer; acknowledgements that came earlier count."""
-    missing = await call.plane.unacknowledged(call.operation)
+    missing = await call.plane.list_missing_acknowledgements(call.operation)
     if not missing:
         return Done()
     names = ", ".join(f"{one.name} since {in_utc(one.since)}" for one in missing[:NAMES_MAX])
@@ -326,7 +326,7 @@ async def _expose(_: Call) -> Ending:
 
 
 EXPOSE = Step("exposed", _expose, None, repeat, kind=StepKind.PIVOT)
-"""The record of this step makes the agent READY in the same commit: nothing is exposed before."""
+"""The commit that records this step makes the agent READY; callers cannot reach it before."""
 
 
 def identity_spec(call: Call) -> Spec:

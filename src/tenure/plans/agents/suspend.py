@@ -1,7 +1,7 @@
-"""Suspend an agent: drain it, shut its credentials, remove its runtime.
+"""Suspend an agent: drain it, close its credentials, remove its runtime.
 
 The agent is closed when the verb is accepted.  Its identity and access stay.  A suspend can be
-cancelled until the step that shuts the credentials begins.
+cancelled until the step that closes the credentials begins.
 """
 
 from msgspec import UnsetType

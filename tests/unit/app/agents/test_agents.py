@@ -97,7 +97,9 @@ async def test_a_runtime_provider_that_cannot_be_asked_ends_the_wait_too(lives):
 @alive
 async def test_of_fifty_creates_of_one_name_one_wins(lives):
     asked = [
-        agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed(f"caller {number}"))
+        agents.create_agent(
+            lives.plane, CALLER, spec_of("alpha"), request_options=keyed(f"caller {number}")
+        )
         for number in range(50)
     ]
     answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -181,7 +183,7 @@ async def test_the_name_of_a_living_agent_is_taken(lives):
 @alive
 async def test_fifty_requests_with_one_key_are_one_operation(lives):
     asked = [
-        agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("k"))
+        agents.create_agent(lives.plane, CALLER, spec_of("alpha"), request_options=keyed("k"))
         for _ in range(50)
     ]
     answers = await asyncio.gather(*asked)
@@ -189,7 +191,10 @@ async def test_fifty_requests_with_one_key_are_one_operation(lives):
     assert len(await lives.rows("operation")) == 1
     await lives.done(answers[0])
     deletes = await asyncio.gather(
-        *(agents.delete_agent(lives.plane, CALLER, "alpha", asked=keyed("k")) for _ in range(50))
+        *(
+            agents.delete_agent(lives.plane, CALLER, "alpha", request_options=keyed("k"))
+            for _ in range(50)
+        )
     )
     assert len({answer.id for answer in deletes}) == 1
     assert deletes[0].id != answers[0].id, "the same key may be used anew for another verb"
@@ -197,31 +202,41 @@ async def test_fifty_requests_with_one_key_are_one_operation(lives):
 
 @alive
 async def test_one_key_for_another_request_is_refused(lives):
-    await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("k"))
+    await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), request_options=keyed("k"))
     await refusal(
-        agents.create_agent(lives.plane, CALLER, spec_of("beta"), asked=keyed("k")),
+        agents.create_agent(lives.plane, CALLER, spec_of("beta"), request_options=keyed("k")),
         "idempotency_mismatch",
     )
 
 
 @alive
 async def test_the_keys_of_tenants_and_principals_are_their_own(lives):
-    mine = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("k"))
+    mine = await agents.create_agent(
+        lives.plane, CALLER, spec_of("alpha"), request_options=keyed("k")
+    )
     other = CALLER._replace(principal="another")
-    theirs = await agents.create_agent(lives.plane, STRANGER, spec_of("alpha"), asked=keyed("k"))
-    beside = await agents.create_agent(lives.plane, other, spec_of("beta"), asked=keyed("k"))
+    theirs = await agents.create_agent(
+        lives.plane, STRANGER, spec_of("alpha"), request_options=keyed("k")
+    )
+    beside = await agents.create_agent(
+        lives.plane, other, spec_of("beta"), request_options=keyed("k")
+    )
     assert len({mine.id, theirs.id, beside.id}) == 3
 
 
 @alive
 async def test_a_key_answers_with_its_operation_after_the_agent_is_deleted(lives):
-    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("c"))
+    created = await agents.create_agent(
+        lives.plane, CALLER, spec_of("alpha"), request_options=keyed("c")
+    )
     await lives.done(created)
-    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha", asked=keyed("d"))
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha", request_options=keyed("d"))
     await lives.done(deleted)
-    again = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("c"))
+    again = await agents.create_agent(
+        lives.plane, CALLER, spec_of("alpha"), request_options=keyed("c")
+    )
     assert (again.id, again.state) == (created.id, SUCCEEDED)
-    again = await agents.delete_agent(lives.plane, CALLER, "alpha", asked=keyed("d"))
+    again = await agents.delete_agent(lives.plane, CALLER, "alpha", request_options=keyed("d"))
     assert again.id == deleted.id
     assert lives.world.things == {}
     assert await lives.rows("agent_name") == []
@@ -229,9 +244,13 @@ async def test_a_key_answers_with_its_operation_after_the_agent_is_deleted(lives
 
 @alive
 async def test_a_key_answers_also_when_what_was_started_is_there_no_more(lives):
-    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("c"))
+    created = await agents.create_agent(
+        lives.plane, CALLER, spec_of("alpha"), request_options=keyed("c")
+    )
     lives.fakes.runtime.missing = True
-    again = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("c"))
+    again = await agents.create_agent(
+        lives.plane, CALLER, spec_of("alpha"), request_options=keyed("c")
+    )
     assert again.id == created.id
 
 
@@ -256,12 +275,16 @@ async def test_a_request_that_meets_its_own_twin_is_told_the_same_operation(live
     async def late(*given, **more):
         if not answers:
             answers.append(None)
-            asked = agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("k"))
+            asked = agents.create_agent(
+                lives.plane, CALLER, spec_of("alpha"), request_options=keyed("k")
+            )
             answers[0] = await asked
         return await real(*given, **more)
 
     monkeypatch.setattr(creation, "claim_name", late)
-    mine = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("k"))
+    mine = await agents.create_agent(
+        lives.plane, CALLER, spec_of("alpha"), request_options=keyed("k")
+    )
     assert mine.id == answers[0].id
 
 
@@ -298,11 +321,13 @@ async def test_a_verb_on_what_has_changed_since_is_refused(lives):
     await lives.verb("suspend")
     with pytest.raises(PreconditionFailed):
         await agents.delete_agent(
-            lives.plane, CALLER, "alpha", asked=RequestOptions(if_match=known)
+            lives.plane, CALLER, "alpha", request_options=RequestOptions(if_match=known)
         )
     now = (await agent_views.get_agent(lives.plane, CALLER, "alpha")).etag
     await lives.done(
-        await agents.delete_agent(lives.plane, CALLER, "alpha", asked=RequestOptions(if_match=now))
+        await agents.delete_agent(
+            lives.plane, CALLER, "alpha", request_options=RequestOptions(if_match=now)
+        )
     )
 
 

@@ -82,17 +82,17 @@ async def test_an_invocation_counts_from_its_admission_until_its_block_is_left(l
     runtime = Runtime()
     plane = replace(lives.plane, invoker=runtime)
     invocation = await invocations.admit(plane, CALLER, "alpha")
-    assert plane.in_flight.of(uid) == 1
+    assert plane.in_flight.count_of(uid) == 1
     with invocation:
         running = asyncio.ensure_future(invocation.run(FakeExchange()))
         await runtime.called.wait()
-        assert plane.in_flight.of(uid) == 1
+        assert plane.in_flight.count_of(uid) == 1
         plane.in_flight.cut(uid)
         with pytest.raises(Conflict) as refused:
             await running
     assert refused.value.code == ConflictCode.SUSPENDED
     assert runtime.ended
-    assert plane.in_flight.of(uid) == 0
+    assert plane.in_flight.count_of(uid) == 0
 
 
 def test_a_close_after_the_response_has_started_ends_it_without_another_response():
@@ -156,7 +156,7 @@ async def test_an_agent_that_closes_after_the_first_read_is_not_invoked(lives):
 
     async def get_agent_row(plane, caller, name):
         row = await real(plane, caller, name)
-        reads.append(lives.plane.in_flight.of(uid))
+        reads.append(lives.plane.in_flight.count_of(uid))
         if len(reads) == 1:
             await lives.verb("suspend")
         return row

@@ -133,6 +133,6 @@ async def test_a_child_that_is_held_by_others_is_left_until_the_next_look(lives)
 @alive
 async def test_what_is_in_flight_here_is_counted(lives):
     uid = await lives.made()
-    with lives.plane.in_flight.one(uid):
+    with lives.plane.in_flight.count_one(uid):
         assert api_of(lives).in_flight(uid) == 1
     assert api_of(lives).in_flight(uid) == 0

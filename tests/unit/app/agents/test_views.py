@@ -133,7 +133,7 @@ async def test_an_agent_without_a_runtime_has_no_logs(lives):
 
 @alive
 async def test_a_plan_is_shown_with_its_keys_before_it_is_followed(lives):
-    _, steps = agent_views.planned(lives.plane, Verb.CREATE, None)
+    _, steps = agent_views.preview_plan(lives.plane, Verb.CREATE, None)
     assert [step.name for step in steps] == [
         "identity",
         "access",
@@ -148,7 +148,7 @@ async def test_a_plan_is_shown_with_its_keys_before_it_is_followed(lives):
     await lives.made()
     await lives.verb("suspend")
     row = await agent_views.get_agent_row(lives.plane, CALLER, "alpha")
-    _, steps = agent_views.planned(lives.plane, Verb.RESUME, row)
+    _, steps = agent_views.preview_plan(lives.plane, Verb.RESUME, row)
     (key,) = [step.key for step in steps if step.key]
     await lives.verb("resume")
     assert key in {thing.key.text for thing in lives.world.holds(provider="runtime")}

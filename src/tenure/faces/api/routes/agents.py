@@ -41,7 +41,7 @@ async def _preview(request: HttpRequest, verb: Verb, *, warnings: Sequence[str] 
     row = None
     if "agent" in request.names:
         row = await agent_views.get_agent_row(request.plane, request.caller, request.names["agent"])
-    plan, steps = agent_views.planned(request.plane, verb, row)
+    plan, steps = agent_views.preview_plan(request.plane, verb, row)
     below: list[cascade.Branch] = []
     if verb is Verb.DELETE and row is not None:
         below = await cascade.tree(request.plane, row, limit=CASCADE_MAX)
@@ -67,7 +67,7 @@ async def create_agent(request: HttpRequest) -> Reply:
             request, Verb.CREATE, warnings=await creation.missing_files(request.plane, spec)
         )
     operation = await agents.create_agent(
-        request.plane, request.caller, spec, asked=options_of(request)
+        request.plane, request.caller, spec, request_options=options_of(request)
     )
     return await reply_accepted(request, operation)
 
@@ -125,7 +125,7 @@ async def suspend_agent(request: HttpRequest) -> Reply:
         request.names["agent"],
         keep_runtime=body.keep_runtime,
         drain_seconds=body.drain_seconds,
-        asked=options_of(request),
+        request_options=options_of(request),
     )
     return await reply_accepted(request, operation)
 
@@ -135,7 +135,7 @@ async def stop_agent(request: HttpRequest) -> Reply:
     if cast(schemas.QueueQuery, request.query).dry_run:
         return await _preview(request, Verb.STOP)
     operation = await agents.stop_agent(
-        request.plane, request.caller, request.names["agent"], asked=options_of(request)
+        request.plane, request.caller, request.names["agent"], request_options=options_of(request)
     )
     return await reply_accepted(request, operation)
 
@@ -145,7 +145,7 @@ async def resume_agent(request: HttpRequest) -> Reply:
     if cast(schemas.QueueQuery, request.query).dry_run:
         return await _preview(request, Verb.RESUME)
     operation = await agents.resume_agent(
-        request.plane, request.caller, request.names["agent"], asked=options_of(request)
+        request.plane, request.caller, request.names["agent"], request_options=options_of(request)
     )
     return await reply_accepted(request, operation)
 
@@ -161,7 +161,7 @@ async def delete_agent(request: HttpRequest) -> Reply:
         request.names["agent"],
         drain_seconds=None if query.drain_seconds is UNSET else query.drain_seconds,
         retention=None if query.retention is UNSET else query.retention,
-        asked=options_of(request),
+        request_options=options_of(request),
     )
     return await reply_accepted(request, operation)
 
