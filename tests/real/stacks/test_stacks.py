@@ -360,7 +360,7 @@ def test_ablation_an_operation_that_does_not_keep_its_plan_is_seen(stack, tmp_pa
     """What an older release began is read by the newest plan of that name, and does not end."""
 
     def newest(catalogue: Catalogue, digest: str) -> Plan | None:
-        plan = catalogue._kept.get(digest)
+        plan = catalogue._by_digest.get(digest)
         return None if plan is None else catalogue.newest(plan.name)
 
     older = begun(ending, stack, tmp_path, 0, slow=1.0)

@@ -70,9 +70,9 @@ def test_what_a_kept_plan_lacks_here_is_listed_by_name():
 def test_a_plan_of_which_a_newer_release_says_more_than_is_known_here_is_unknown():
     newer = ONE.body().replace('"limits":{', '"limits":{"patience_seconds":1.0,')
     assert newer != ONE.body()
-    with pytest.raises(PlanUnknown, match="in a way that is unknown here"):
+    with pytest.raises(PlanUnknown, match="in a form that is unknown here"):
         Catalogue([ONE]).restore(newer, "another")
-    with pytest.raises(PlanUnknown, match="in a way that is unknown here"):
+    with pytest.raises(PlanUnknown, match="in a form that is unknown here"):
         Catalogue([ONE]).restore_to_show(newer)
 
 
