@@ -433,5 +433,5 @@ def test_a_worker_whose_last_changes_are_in_doubt_says_so(
     words = ["worker", "--home", str(tmp_path / "home"), "--store", postgres_url]
     assert cli.main(words) == 1
     said = capsys.readouterr().err
-    assert "what became of the last changes is not known" in said
+    assert "the outcome of the last commits is unknown" in said
     assert "start it again" in said
