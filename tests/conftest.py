@@ -26,10 +26,10 @@ pytest_plugins = ["tenure.testing.server_fixtures"]
 ORDER = ("crash_runs", "kills", "seeds", "ablations")
 INSIDE = "inside_"
 """Names that begin so are shown as a table before the closing line: kills by plan and step."""
-PROMISED = re.compile(r"promise_(\d+)_on_([a-z]+)_([a-z]+)")
+PROMISE_COUNT = re.compile(r"promise_(\d+)_on_([a-z]+)_([a-z]+)")
 """Names like this are shown as one table: how many cases of each promise held on each stack."""
 _PROPERTY = "tenure.tally"
-MEASURED = tuple(os.environ.get("MEASURED", "").split())
+MEASURED_PATHS = tuple(os.environ.get("MEASURED", "").split())
 """Where branches are counted, if they are: see the Makefile."""
 
 # The same examples on every run, and no bound on one example: a test as a whole has its timeout.
@@ -68,7 +68,7 @@ class Totals:
             terminalreporter.write_line(f"{n:6} kills inside {name.removeprefix(INSIDE)}")
         for row in by_stack(self.counts):
             terminalreporter.write_line(row)
-        shown = {*inside, *filter(PROMISED.fullmatch, self.counts)}
+        shown = {*inside, *filter(PROMISE_COUNT.fullmatch, self.counts)}
         rest = Counter({name: n for name, n in self.counts.items() if name not in shown})
         if rest:
             terminalreporter.write_line(f"tenure: {line(rest)}")
@@ -78,7 +78,7 @@ def by_stack(counts: Counter[str]) -> list[str]:
     """Returns the table of promises by stack: the cases that held, a dash where none was run."""
     cases = {}
     for name, n in counts.items():
-        if said := PROMISED.fullmatch(name):
+        if said := PROMISE_COUNT.fullmatch(name):
             cases[int(said[1]), f"{said[2]} + {said[3]}"] = n
     # SQLite first, and of one store the embedded engine first.
     stacks = sorted({stack for _, stack in cases}, key=lambda stack: (stack[0] != "s", stack))
@@ -116,7 +116,7 @@ def seconds_of(item: pytest.Item) -> float:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Count branches in what is measured alone: it would make the mass runs thrice as long."""
-    if not MEASURED or is_measured(item):
+    if not MEASURED_PATHS or is_measured(item):
         return (yield)
     here, elsewhere = sys.gettrace(), threading.gettrace()
     sys.settrace(None)
@@ -130,7 +130,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 def is_measured(item: pytest.Item) -> bool:
     """Tells whether the branches that this test takes are counted."""
-    return item.nodeid.startswith(MEASURED) and item.get_closest_marker("slow") is None
+    return item.nodeid.startswith(MEASURED_PATHS) and item.get_closest_marker("slow") is None
 
 
 @pytest.fixture

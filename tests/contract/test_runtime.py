@@ -12,7 +12,7 @@ from tenure.adapters.runtime.process import ProcessRuntime
 from tenure.core.ids import ResourceKey
 from tenure.testing.contracts.provider import ProviderCase, ProviderContract, Scenario
 from tenure.testing.contracts.runtime import HeldRuntime, RuntimeContract, RuntimeScenario
-from tests.contract.support.hosted_providers import visited
+from tests.contract.support.hosted_providers import use_through_host
 from tests.real.support import runtimes
 
 pytestmark = pytest.mark.timeout(300)
@@ -43,7 +43,7 @@ class TestProcessRuntime(ProviderContract, RuntimeContract):
     @pytest.fixture
     def runtime(self, tmp_path):
         means = {"sandbox": self.SANDBOX, "path": os.environ["PATH"]}
-        with runtimes.swept(tmp_path), runtimes.opened(tmp_path, **means) as runtime:
+        with runtimes.end_all_after(tmp_path), runtimes.open_runtime(tmp_path, **means) as runtime:
             yield runtime
 
     @pytest.fixture
@@ -77,7 +77,7 @@ class TestProcessRuntime(ProviderContract, RuntimeContract):
 
 class TestVisitedRuntime(TestProcessRuntime):
     def had(self, runtime, home):
-        return visited(home, runtime=runtime)
+        return use_through_host(home, runtime=runtime)
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bubblewrap here")

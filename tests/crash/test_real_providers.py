@@ -51,7 +51,7 @@ from tenure.ports.runtime import Status
 from tenure.sqlite.commit_thread import Inline
 from tenure.testing.loop import Dead, _bury
 from tenure.testing.tripwire import CrossingSide, Tripwire
-from tests.real.support.runtimes import AGENT, keepers, tagged, until
+from tests.real.support.runtimes import AGENT, agent_processes, keepers, until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -266,7 +266,7 @@ def check(home: Path, wanted, *, processes: bool) -> list[str]:
         one = 1 if "runtime" in wanted else 0
 
         def counted() -> tuple[int, int]:
-            return len(keepers(home / "runtimes")), len(tagged(home / "runtimes"))
+            return len(keepers(home / "runtimes")), len(agent_processes(home / "runtimes"))
 
         # A keeper that came second takes a moment to see that.
         if not until(lambda: counted()[0] == one and bool(counted()[1]) == bool(one)):
@@ -375,7 +375,7 @@ def test_a_plane_with_real_processes_dies_at_every_crossing_of_the_runtime(
 
 def clean(home: Path) -> None:
     """End what runs below here, whatever became of the test."""
-    for pid in (*keepers(home / "runtimes"), *tagged(home / "runtimes")):
+    for pid in (*keepers(home / "runtimes"), *agent_processes(home / "runtimes")):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     shutil.rmtree(home, ignore_errors=True)

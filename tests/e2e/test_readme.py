@@ -25,7 +25,7 @@ from tests.e2e.support.readme import (
     program,
     run_program,
 )
-from tests.real.support.runtimes import swept
+from tests.real.support.runtimes import end_all_after
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -99,7 +99,7 @@ def test_three_commands_of_the_readme_scale_out(postgres_url, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     with (
         temporal_server.temporal_server(tmp_path) as server,
-        swept(tmp_path / ".tenure" / "runtimes"),
+        end_all_after(tmp_path / ".tenure" / "runtimes"),
     ):
         there = re.sub(r"STORE=\S+", f"STORE={shlex.quote(postgres_url)}", typed[0])
         there = re.sub(r"TEMPORAL=\S+", f"TEMPORAL={server.address}", there)

@@ -36,14 +36,14 @@ def stack(request: pytest.FixtureRequest, tmp_path: Path) -> Stack:
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
     """Where runtimes are; no process of theirs is left at the end."""
-    with runtimes.swept(tmp_path):
+    with runtimes.end_all_after(tmp_path):
         yield tmp_path / "runtimes"
 
 
 @pytest.fixture
 def runtime(root: Path) -> Iterator[ProcessRuntime]:
     """The provider of local runtimes, there."""
-    with runtimes.opened(root) as runtime:
+    with runtimes.open_runtime(root) as runtime:
         yield runtime
 
 

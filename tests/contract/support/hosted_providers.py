@@ -21,14 +21,14 @@ class Nobody:
 
 
 @asynccontextmanager
-async def opened(_: Path, **providers: Any) -> AsyncIterator[Any]:
+async def use_directly(_: Path, **providers: Any) -> AsyncIterator[Any]:
     """This one provider itself."""
     (provider,) = providers.values()
     yield provider
 
 
 @asynccontextmanager
-async def visited(home: Path, **providers: Any) -> AsyncIterator[Any]:
+async def use_through_host(home: Path, **providers: Any) -> AsyncIterator[Any]:
     """What a guest has in the place of these providers; of one, that one itself."""
 
     @asynccontextmanager
@@ -48,4 +48,4 @@ async def visited(home: Path, **providers: Any) -> AsyncIterator[Any]:
         yield found[0] if len(found) == 1 else found
 
 
-WAYS = (opened, visited)
+WAYS = (use_directly, use_through_host)

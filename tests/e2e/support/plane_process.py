@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from tests.real.support.runtimes import swept
+from tests.real.support.runtimes import end_all_after
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "02_agent"
@@ -100,7 +100,7 @@ class Plane:
 def home_at(home: Path, tenure: tuple[str, ...] = TENURE) -> Iterator[Plane]:
     """A home whose processes, the plane's and the agents', are gone at the end."""
     plane = Plane(home, tenure)
-    with swept(home / "runtimes"):
+    with end_all_after(home / "runtimes"):
         try:
             yield plane
         finally:

@@ -28,7 +28,7 @@ from tests.contract.test_bus import stored
 from tests.e2e.support import plane_process
 from tests.e2e.support.plane_process import until
 from tests.e2e.test_howto import program_of
-from tests.real.support.runtimes import swept
+from tests.real.support.runtimes import end_all_after
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 SUBSCRIBER = str(Path(__file__).parents[1] / "support" / "subscriber.py")
@@ -80,7 +80,7 @@ class Up(plane_process.Plane):
 @pytest.fixture
 def plane(tmp_path):
     made = Up(tmp_path / "home")
-    with swept(tmp_path / "home" / "runtimes"):
+    with end_all_after(tmp_path / "home" / "runtimes"):
         try:
             yield made
         finally:

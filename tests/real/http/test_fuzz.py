@@ -11,7 +11,7 @@ from tenure.adapters.invoker.aiohttp import AiohttpInvoker
 from tenure.faces.http import body, query, server
 from tenure.faces.http.problems import Problem
 from tenure.testing.patches import patched
-from tests.unit.support.api_client import Face, face
+from tests.unit.support.api_client import FaceClient, face
 
 REQUESTS = int(os.environ.get("TENURE_FUZZ", "50000"))
 SEED = int(os.environ.get("TENURE_SEED", "1"))
@@ -24,7 +24,7 @@ OWNED = frozenset({"/v1/plane/review"})
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + REQUESTS // 50)]
 
 
-async def populated(one: Face) -> World:
+async def populated(one: FaceClient) -> World:
     """Two tenants with agents and operations, whose words the other must never see."""
     known: dict[str, list[str]] = {
         "agent": ["nobody"],
@@ -61,7 +61,7 @@ async def populated(one: Face) -> World:
     return World(parties, known, tame={"seconds": ("0", "0.001")}, given=GIVEN)
 
 
-async def fuzzed(one: Face, *, seed: int, requests: int) -> None:
+async def fuzzed(one: FaceClient, *, seed: int, requests: int) -> None:
     """So many of them are answered as they should be, and enough of them fit."""
     fuzzer = Fuzzer(one.app, server.ROUTES, await populated(one), problem=Problem, seed=seed)
     begun = time.perf_counter()

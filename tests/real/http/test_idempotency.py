@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from tests.unit.support.api_client import face
-from tests.unit.support.idempotency_checks import at_the_same_time, killed, repeated
+from tests.unit.support.idempotency_checks import check_concurrent, check_killed, check_repeated
 from tests.unit.support.idempotent_requests import CASES
 
 
-@pytest.mark.parametrize("check", [repeated, at_the_same_time, killed])
+@pytest.mark.parametrize("check", [check_repeated, check_concurrent, check_killed])
 def test_a_key_has_one_effect_and_one_answer_on_postgresql(check, tmp_path, postgres_url):
     async def main():
         wrong = []

@@ -21,7 +21,7 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi import checks
 
 from tenure.faces.http import openapi, server
-from tests.unit.support.api_client import ADMIN, Face, face
+from tests.unit.support.api_client import ADMIN, FaceClient, face
 
 CASES = int(os.environ.get("TENURE_CASES", "5000"))
 STREAMS = "/v1/operations/{operation}/events"
@@ -72,7 +72,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CASES // 10)]
 class Host:
     """A face that lives while its loop is run from outside."""
 
-    def __init__(self, runner: asyncio.Runner, one: Face, known: dict[str, list[str]]) -> None:
+    def __init__(
+        self, runner: asyncio.Runner, one: FaceClient, known: dict[str, list[str]]
+    ) -> None:
         self.runner = runner
         self.face = one
         self.known = known
@@ -105,7 +107,7 @@ def host(tmp_path) -> Iterator[Host]:
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
 
-        async def start() -> tuple[Face, dict[str, list[str]]]:
+        async def start() -> tuple[FaceClient, dict[str, list[str]]]:
             one = await stack.enter_async_context(face(tmp_path))
             names = {plan: await one.accept(plan) for plan in ("make", "waits", "sticks")}
             await one.until(names["make"], "SUCCEEDED")

@@ -36,7 +36,7 @@ RANDOM, RANDOM_LONG = 6, 40
 @contextmanager
 def driven(home: Path, *, seed: int = 0):
     """A driver whose plane, keepers and agents are gone afterwards, whatever happens."""
-    with runtimes.swept(home / "runtimes"):
+    with runtimes.end_all_after(home / "runtimes"):
         driver = Driver(home, seed=seed)
         try:
             driver.recover()

@@ -172,13 +172,13 @@ def test_kill_9_of_whoever_serves_amid_creates_makes_every_agent_once(tmp_path, 
 def killed_amid_creates(home: Path, each: int, tally) -> bool:
     """Whether agents were still to be made at the first kill; each is made once."""
     works = [("keep", "stay"), ("b", "creates", each), ("c", "creates", each)]
-    with runtimes.swept(home / "runtimes"), lodging(home, *works) as lodgers:
+    with runtimes.end_all_after(home / "runtimes"), lodging(home, *works) as lodgers:
         makers = lodgers[1:]
         for one in makers:
             one.until("accepted")
         first = serving(home, lodgers)
         os.kill(first.process.pid, signal.SIGSTOP)  # it makes no more of them
-        amid = len(runtimes.tagged(home / "runtimes")) < 2 * each
+        amid = len(runtimes.agent_processes(home / "runtimes")) < 2 * each
         for _ in range(3):
             killed = serving(home, lodgers)
             killed.kill()
@@ -199,7 +199,7 @@ def killed_amid_creates(home: Path, each: int, tally) -> bool:
         assert len(rows(home, "identity", "SELECT * FROM client")) == 2 * each
         assert len(rows(home, "access", 'SELECT * FROM "grant"')) == 2 * each
         assert len(rows(home, "credentials", "SELECT * FROM registration")) == 2 * each
-        assert len(runtimes.tagged(home / "runtimes")) == 2 * each
+        assert len(runtimes.agent_processes(home / "runtimes")) == 2 * each
         assert len(runtimes.keepers(home / "runtimes")) == 2 * each
     return amid
 

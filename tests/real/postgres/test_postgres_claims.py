@@ -18,7 +18,7 @@ from tenure.core.errors import StoreError
 from tenure.ports.store import Change, ClaimedOperation, Is, LoadedOperation, Queue, Set
 from tenure.testing.contracts.store_rows import intent, lease, operation
 from tests.real.postgres.test_postgres_events import stranger
-from tests.real.support.postgres import eventually, opened
+from tests.real.support.postgres import eventually, open_store
 
 pytestmark = pytest.mark.timeout(300)
 LOCK = "hashtext(current_schema())"
@@ -71,7 +71,7 @@ async def recorded_meanwhile(
     url: str, *, ablate: str = ""
 ) -> tuple[list[ClaimedOperation], LoadedOperation]:
     """What a claim gets of an operation of which something is recorded after its snapshot."""
-    async with opened(url) as store, opened(url) as theirs:
+    async with open_store(url) as store, open_store(url) as theirs:
         begun = operation("a", state="RUNNING", worker="dead", token=1)
         await store.commit(Change("", (), (begun, intent("a", "one", token=1))))
         if ablate:
@@ -123,7 +123,7 @@ async def claimed_beside_a_held_intent(url: str, *, ablate: str = "") -> None:
     names = [f"{n:02}" for n in range(12)]
     begun = [operation(name, state="RUNNING", worker="dead") for name in names]
     steps = [intent(name, step) for name in names for step in ("one", "two")]
-    async with opened(url, patience_seconds=0.2) as store:
+    async with open_store(url, patience_seconds=0.2) as store:
         mine = lease("me", store.now() + 60)
         await store.commit(Change("", (), (*begun, *steps, mine)))
         if ablate:

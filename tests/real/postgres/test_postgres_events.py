@@ -28,7 +28,7 @@ from tenure.settings import Settings
 from tenure.testing.contracts.store_rows import event, lease
 from tenure.testing.patches import patched
 from tenure.wiring import running
-from tests.real.support.postgres import eventually, opened
+from tests.real.support.postgres import eventually, open_store
 from tests.unit.support import late_reconcilers
 
 pytestmark = pytest.mark.timeout(300)
@@ -60,7 +60,7 @@ async def read_on(store: postgres.PostgresStore, seen: list[Any]) -> None:
 
 async def told(url: str, *, read: Callable[..., Awaitable[None]] = read_on) -> list[str]:
     """T1 takes position 1 and stays open, T2 commits 2, read, T1 commits, read."""
-    async with opened(url) as store:
+    async with open_store(url) as store:
         first = await neighbour(url)
         try:
             open_one = first.transaction()
@@ -90,7 +90,7 @@ def test_ablation_without_the_horizon_the_late_one_is_lost(postgres_url: str, ta
 
 def test_what_begins_first_is_read_first_whoever_commits_first(postgres_url: str) -> None:
     async def scenario() -> None:
-        async with opened(postgres_url) as store:
+        async with open_store(postgres_url) as store:
             older, newer = await neighbour(postgres_url), await neighbour(postgres_url)
             first, second = older.transaction(), newer.transaction()
             await first.start()
@@ -115,7 +115,7 @@ def test_events_restored_from_another_server_are_told_at_once_and_in_order(
     postgres_url: str,
 ) -> None:
     async def scenario() -> None:
-        async with opened(postgres_url) as store:
+        async with open_store(postgres_url) as store:
             for name in ("one", "two", "three"):
                 await store.commit(Change("", (), (event(name),)))
             other = await stranger(postgres_url)
@@ -179,7 +179,7 @@ async def crossed(url: str) -> list[tuple[str, int]]:
 
     Its batch holds one row, and waits for another behind somebody else, when the other begins.
     """
-    async with opened(url) as early, opened(url) as late:
+    async with open_store(url) as early, open_store(url) as late:
         rows = (lease("free", 1.0), lease("held", 1.0))
         assert await early.commit(Change("", (), (*rows, numbered("before")))) is None
         other = await stranger(url)
@@ -237,7 +237,7 @@ def test_two_processes_that_tell_of_the_same_agents_never_cross(postgres_url: st
             assert await store.commit(Change("", (), (put, *told))) is None
 
     async def scenario() -> None:
-        async with opened(postgres_url) as one, opened(postgres_url) as other:
+        async with open_store(postgres_url) as one, open_store(postgres_url) as other:
             chance = random.Random(7)
             await asyncio.gather(
                 *(tells(store, chance, f"{place} {lane}")
@@ -256,7 +256,7 @@ def test_one_change_tells_other_processes_of_every_operation_that_it_concerns(
     postgres_url: str,
 ) -> None:
     async def main() -> list[Ring]:
-        async with opened(postgres_url) as one, opened(postgres_url) as other:
+        async with open_store(postgres_url) as one, open_store(postgres_url) as other:
             heard: list[Ring] = []
             other.listen(heard.append)
             rings = together(Ring("new", unclaimed=True), Ring("closed", interrupt=True))
@@ -274,12 +274,12 @@ def test_what_is_over_goes_on_postgresql_too(postgres_url: str) -> None:
         async with running(settings, plans=late_reconcilers.PLANS, providers={}) as plane:
             return await late_reconcilers.on_any_store(plane)
 
-    assert asyncio.run(main()) == late_reconcilers.ENDED
+    assert asyncio.run(main()) == late_reconcilers.RETENTION_RESULT
 
 
 async def told_together(url: str, *, many: int) -> list[str]:
     """Commit three changes with so many events each in one turn; what is there then."""
-    async with opened(url, writers=1) as store:
+    async with open_store(url, writers=1) as store:
         changes = [
             Change("", (), tuple(event(f"{change}.{n}") for n in range(many))) for change in "abc"
         ]
@@ -316,7 +316,7 @@ def test_a_change_with_more_events_than_a_transaction_has_places_is_refused(
     postgres_url: str,
 ) -> None:
     async def scenario() -> None:
-        async with opened(postgres_url) as store:
+        async with open_store(postgres_url) as store:
             with pytest.raises(LimitExceeded, match="at most 4 events: nothing was written"):
                 await store.commit(Change("", (), (event(),) * 5))
             assert await store.commit(Change("", (), (event("later"),))) is None

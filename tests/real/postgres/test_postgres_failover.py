@@ -28,7 +28,7 @@ from tenure.testing.servers import PostgresServer
 from tenure.wiring import managing
 from tests.real.postgres.test_postgres_gate import refusal
 from tests.real.postgres.test_postgres_lost_connections import raised
-from tests.real.support.postgres import eventually, opened
+from tests.real.support.postgres import eventually, open_store
 from tests.real.support.standby import (
     SYNCHRONOUS,
     ask,
@@ -55,7 +55,7 @@ def test_a_standby_is_refused_and_a_failover_to_it_is_followed(
 ) -> None:
     async def scenario(standby: PostgresServer) -> None:
         both = url_of_both(own_postgres, standby)
-        async with opened(both, writers=2) as store:  # the primary is found
+        async with open_store(both, writers=2) as store:  # the primary is found
             await store.commit(Change("", (), (operation("a"),)))
             assert await store.commit(raised(0)) is None
             await eventually(lambda: follows(own_postgres, standby))
@@ -84,11 +84,11 @@ def test_a_commit_that_was_not_answered_is_acknowledged_when_the_standby_has_it(
         return await count(own_postgres, claimed) == 1
 
     async def scenario(standby: PostgresServer) -> None:
-        async with opened(url) as store:
+        async with open_store(url) as store:
             await store.commit(Change("", (), (operation("a"),)))
         await eventually(lambda: follows(own_postgres, standby))
         await stop_receiving(standby)
-        async with opened(url, writers=1) as store:
+        async with open_store(url, writers=1) as store:
             waiting = asyncio.ensure_future(store.claim(Queue.OPERATIONS, "w", limit=1))
             await eventually(is_claimed)
             await asyncio.sleep(3.0)
@@ -112,7 +112,7 @@ def test_while_the_standby_is_away_sessions_do_not_pile_up(
     ours = "SELECT count(*) FROM pg_stat_activity WHERE starts_with(application_name, 'tenure ')"
 
     async def scenario(standby: PostgresServer) -> None:
-        async with opened(own_postgres.url + "?schema=tenure", writers=1) as store:
+        async with open_store(own_postgres.url + "?schema=tenure", writers=1) as store:
             await eventually(lambda: follows(own_postgres, standby))
             await stop_receiving(standby)
             waiting = asyncio.ensure_future(store.commit(Change("", (), (operation("a"),))))
@@ -146,7 +146,7 @@ def unnoticed() -> Iterator[None]:
 
 async def lose_a_commit(primary: PostgresServer, standby: PostgresServer) -> tuple[str, int]:
     """A commit is acknowledged and lost: how the next one ends, and how many records are kept."""
-    async with opened(url_of_both(primary, standby), writers=2) as store:
+    async with open_store(url_of_both(primary, standby), writers=2) as store:
         await store.commit(Change("", (), (operation("a"),)))
         assert await store.commit(raised(0)) is None
         await eventually(lambda: follows(primary, standby))

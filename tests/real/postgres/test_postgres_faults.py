@@ -34,8 +34,8 @@ from tenure.wiring import running
 from tests.real.postgres.test_postgres_events import stranger
 from tests.real.postgres.test_postgres_gate import refusal
 from tests.real.postgres.test_postgres_lost_connections import raised
-from tests.real.support.disks import mounted
-from tests.real.support.postgres import behind_a_proxy, eventually, opened
+from tests.real.support.disks import mount_disk
+from tests.real.support.postgres import behind_a_proxy, eventually, open_store
 from tests.real.support.tls import DAY, Authority, Pair, carry
 
 pytestmark = pytest.mark.timeout(300)
@@ -65,7 +65,7 @@ WRITES = "SET default_transaction_read_only = off"
 def test_a_read_only_database_is_refused_and_borne(own_postgres: PostgresServer) -> None:
     async def scenario() -> None:
         url = own_postgres.url + SCHEMA
-        async with opened(url, writers=1, patience_seconds=0.5) as store:
+        async with open_store(url, writers=1, patience_seconds=0.5) as store:
             await store.commit(Change("", (), (operation("a"),)))
             await told(own_postgres, read_only(on=True), OTHERS)
             with pytest.raises(StoreError, match="it is read-only: name the primary"):
@@ -74,7 +74,7 @@ def test_a_read_only_database_is_refused_and_borne(own_postgres: PostgresServer)
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.to_thread(_refused_as_read_only, url))
         await told(own_postgres, WRITES, read_only(on=False))
-        async with opened(url, writers=1) as store:
+        async with open_store(url, writers=1) as store:
             await told(own_postgres, read_only(on=True), OTHERS)
             waiting = asyncio.ensure_future(store.commit(raised(0)))
             await asyncio.sleep(0.3)
@@ -150,7 +150,7 @@ def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
             f"CREATE TABLESPACE small LOCATION '{folder}'",
             "ALTER DATABASE postgres SET default_tablespace = small",
         )
-        async with opened(own_postgres.url + SCHEMA, writers=1) as store:
+        async with open_store(own_postgres.url + SCHEMA, writers=1) as store:
             await store.commit(Change("", (), (operation("kept"),)))
             await told(own_postgres, "CREATE TABLE public.filler (x text)")
             many = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)"
@@ -181,7 +181,7 @@ def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
             await eventually(is_taken)
             assert await store.count_rows(OperationRecord, {}) == number + 1
 
-    with mounted("24m") as folder:
+    with mount_disk("24m") as folder:
         owner = own_postgres.folder.stat()
         os.chown(folder, owner.st_uid, owner.st_gid)
         try:
@@ -195,7 +195,7 @@ def test_a_server_that_answers_before_it_has_flushed_is_made_to_wait(
 ) -> None:
     async def scenario() -> str:
         await told(own_postgres, "ALTER DATABASE postgres SET synchronous_commit = off")
-        async with opened(own_postgres.url + SCHEMA, writers=1) as store:
+        async with open_store(own_postgres.url + SCHEMA, writers=1) as store:
             session = await store._committer._session(0)
             return str(await session.connection.fetchval("SHOW synchronous_commit"))
 
@@ -233,7 +233,7 @@ def test_a_server_is_asked_over_tls_if_its_certificate_is_good(
         async with behind_tls(parts.port or 0, pair) as port:
             near = parts._replace(netloc=f"tenure@localhost:{port}").geturl()
             try:
-                async with opened(f"{near}&sslmode=verify-full&sslrootcert={file}") as store:
+                async with open_store(f"{near}&sslmode=verify-full&sslrootcert={file}") as store:
                     await store.commit(Change("", (), (operation("a"),)))
             except StoreError as error:
                 return str(error)

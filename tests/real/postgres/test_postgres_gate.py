@@ -13,7 +13,7 @@ from tenure.ports.store import TABLES, Change
 from tenure.testing.contracts.store_rows import operation
 from tenure.testing.servers import lasting_port
 from tests.real.postgres.test_postgres_events import stranger
-from tests.real.support.postgres import opened
+from tests.real.support.postgres import open_store
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(300)
 def refusal(url: str, kind: type[StoreError] = StoreError) -> str:
     async def scenario() -> str:
         with pytest.raises(kind) as caught:
-            async with opened(url):
+            async with open_store(url):
                 pass
         return str(caught.value)
 
@@ -57,7 +57,7 @@ def test_another_programs_schema_is_left_alone(postgres_url: str) -> None:
 
 def test_a_newer_schema_is_left_alone(postgres_url: str) -> None:
     async def scenario() -> None:
-        async with opened(postgres_url):
+        async with open_store(postgres_url):
             pass
         other = await stranger(postgres_url)
         await other.execute("INSERT INTO tenure_migration VALUES (99, 'later', false)")
@@ -69,12 +69,12 @@ def test_a_newer_schema_is_left_alone(postgres_url: str) -> None:
 
 def test_many_may_start_at_once(postgres_url: str) -> None:
     async def one(number: int) -> None:
-        async with opened(postgres_url, writers=1, readers=1) as store:
+        async with open_store(postgres_url, writers=1, readers=1) as store:
             await store.commit(Change("", (), (operation(str(number)),)))
 
     async def scenario() -> None:
         await asyncio.gather(*(one(number) for number in range(8)))
-        async with opened(postgres_url) as store:
+        async with open_store(postgres_url) as store:
             assert await store.count_rows(OperationRecord, {}) == 8
 
     asyncio.run(scenario())
@@ -82,7 +82,7 @@ def test_many_may_start_at_once(postgres_url: str) -> None:
 
 def test_the_migrations_make_every_column_that_is_written(postgres_url: str) -> None:
     async def scenario() -> None:
-        async with opened(postgres_url):
+        async with open_store(postgres_url):
             pass
         reader = await stranger(postgres_url)
         types = await schema.read_types(reader, read_address(postgres_url).schema)
@@ -116,7 +116,7 @@ def test_the_stores_time_is_the_servers(postgres_url: str) -> None:
 
 def test_a_copy_is_left_to_the_servers_own_means(postgres_url: str) -> None:
     async def scenario() -> None:
-        async with opened(postgres_url) as store:
+        async with open_store(postgres_url) as store:
             with pytest.raises(StoreError, match="pg_dump"):
                 await store.backup("/nowhere")
 

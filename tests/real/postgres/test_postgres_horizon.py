@@ -22,7 +22,7 @@ from tenure.testing.contracts.store_rows import event
 from tenure.testing.patches import patched
 from tenure.testing.servers import PostgresServer
 from tests.real.postgres.test_postgres_events import _PUT, neighbour, stranger
-from tests.real.support.postgres import opened
+from tests.real.support.postgres import open_store
 
 pytestmark = pytest.mark.timeout(120)
 _NUMBER = "SELECT pg_current_xact_id()::text"
@@ -115,7 +115,7 @@ STRANGERS = (idle, in_another_database, another_plane_in_another_database, prepa
 async def told_beside(url: str, held: Callable[[str], Any]) -> list[object]:
     """What a reader and a new subscriber are told while somebody has a transaction open."""
     fresh: dict[str, Any] = {"attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
-    async with opened(url) as store, held(url):
+    async with open_store(url) as store, held(url):
         assert await store.commit(Change("", (), (event("earlier"),))) is None
         cursor = Put("cursor", ("mine",), {**fresh, "position": Next("outbox")})
         assert await store.commit(Change("", (), (cursor,))) is None
@@ -149,7 +149,7 @@ def test_a_plane_whose_user_may_do_little_knows_neighbours_from_strangers_of_oth
 
     async def scenario() -> list[Any]:
         told = []
-        async with under_a_plain_user(url) as plain, opened(plain) as store:
+        async with under_a_plain_user(url) as plain, open_store(plain) as store:
             for connect in (stranger, neighbour):  # both as the server's owner
                 async with left_open(connect(url)):
                     await store.commit(Change("", (), (event(connect.__name__),)))
@@ -170,7 +170,7 @@ async def names_of_sessions(url: str) -> set[str]:
     direct = await stranger(url)
     try:
         before = {row["pid"] for row in await direct.fetch(ask)}
-        async with opened(url) as store:
+        async with open_store(url) as store:
             assert await store.commit(Change("", (), (event("told"),))) is None
             assert len(await store.list_events()) == 1
             found = await direct.fetch(ask)
@@ -240,7 +240,7 @@ async def busy(url: str, *, seed: int, many: int) -> tuple[list[object], set[obj
                 return
 
     told: list[object] = []
-    async with opened(url) as one, opened(url) as two, elsewhere(url) as other:
+    async with open_store(url) as one, open_store(url) as two, elsewhere(url) as other:
         following = asyncio.create_task(follow(two, told))
         strangers = [asyncio.create_task(strange(place)) for place in (url, url, other)]
         await asyncio.gather(

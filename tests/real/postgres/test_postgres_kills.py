@@ -14,7 +14,7 @@ from tenure.core.records import JournalRecord, OperationRecord
 from tenure.ports.store import Change
 from tenure.testing.contracts.store_rows import operation
 from tests.real.postgres.test_postgres_lost_connections import raised
-from tests.real.support.postgres import eventually, opened
+from tests.real.support.postgres import eventually, open_store
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 KILLS = 4
@@ -34,7 +34,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(own_postgres, tally
         return revision
 
     async def scenario() -> None:
-        async with opened(f"{own_postgres.url}?schema=kills", patience_seconds=150.0) as store:
+        async with open_store(f"{own_postgres.url}?schema=kills", patience_seconds=150.0) as store:
             names = [f"{n:02}" for n in range(CALLERS)]
             await store.commit(Change("", (), tuple(map(operation, names))))
             stop = asyncio.Event()
@@ -68,7 +68,7 @@ def test_a_server_that_would_lose_records_is_refused(own_postgres, setting: str,
 
     async def scenario() -> None:
         with pytest.raises(StoreError, match=said):
-            async with opened(own_postgres.url):
+            async with open_store(own_postgres.url):
                 pass
 
     asyncio.run(scenario())
@@ -79,7 +79,7 @@ def test_synchronous_commit_off_is_set_on_for_what_we_write(own_postgres) -> Non
     own_postgres.start("synchronous_commit=off")
 
     async def scenario() -> None:
-        async with opened(own_postgres.url) as store:
+        async with open_store(own_postgres.url) as store:
             await store.commit(Change("", (), (operation("a"),)))
             session = next(filter(None, store._committer._lanes))
             assert await session.connection.fetchval("SHOW synchronous_commit") == "on"

@@ -21,7 +21,7 @@ from tenure.ports.store import Change, Is, Queue, Set
 from tenure.reconcilers import leases
 from tenure.reconcilers.leader import Leader
 from tenure.testing.contracts.store_rows import lease, operation
-from tests.real.support.postgres import opened
+from tests.real.support.postgres import open_store
 
 pytestmark = pytest.mark.timeout(300)
 HOUR = 3_600.0
@@ -37,7 +37,7 @@ async def off_by(url: str, seconds: float) -> AsyncIterator[postgres.PostgresSto
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(postgres, "ServerClock", Wrong)
-        async with opened(url) as store:
+        async with open_store(url) as store:
             yield store
 
 
@@ -87,7 +87,7 @@ def test_ablation_by_the_processes_own_idea_of_time_a_live_lease_is_taken(
 
 def test_who_leads_is_judged_by_the_servers_clock_too(postgres_url: str) -> None:
     async def scenario() -> None:
-        async with opened(postgres_url) as right, off_by(postgres_url, HOUR) as ahead:
+        async with open_store(postgres_url) as right, off_by(postgres_url, HOUR) as ahead:
             ours, theirs = (Leader(plane(one), "x", ttl_seconds=300) for one in (right, ahead))
             assert await ours.renew()
             assert not await theirs.renew()
@@ -104,7 +104,7 @@ def test_who_leads_is_judged_by_the_servers_clock_too(postgres_url: str) -> None
 
 def test_a_lease_is_dropped_when_it_has_lapsed_by_the_servers_clock(postgres_url: str) -> None:
     async def scenario() -> None:
-        async with opened(postgres_url) as right, off_by(postgres_url, HOUR) as ahead:
+        async with open_store(postgres_url) as right, off_by(postgres_url, HOUR) as ahead:
             await right.commit(Change("", (), (lease("live", right.now() + 60),)))
             await right.commit(Change("", (), (lease("dead", right.now() - leases.KEPT_SECONDS),)))
             told: list[str] = []

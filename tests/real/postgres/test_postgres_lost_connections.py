@@ -18,7 +18,7 @@ from tenure.ports.store import Change, CommitRefusal, Is, Queue, Set
 from tenure.testing.contracts.store_rows import event, lease, operation, record
 from tenure.testing.proxy import PLAIN, Behaviour
 from tests.real.postgres.test_postgres_events import stranger
-from tests.real.support.postgres import behind_a_proxy, eventually, opened
+from tests.real.support.postgres import behind_a_proxy, eventually, open_store
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -148,7 +148,7 @@ def test_a_server_that_stays_away_is_told_as_what_is_known(postgres_url: str) ->
             for revision in (1, 2):  # what was sent only the server knows; then nothing goes
                 with pytest.raises(CommitUnknown):
                     await store.commit(raised(revision))
-        async with opened(postgres_url) as store:
+        async with open_store(postgres_url) as store:
             assert await store.find(JournalRecord, ("a", 1)) is not None
             assert await store.find(JournalRecord, ("a", 2)) is None
 
@@ -158,7 +158,7 @@ def test_a_server_that_stays_away_is_told_as_what_is_known(postgres_url: str) ->
 async def meeting(url: str, *, rounds: int = 5) -> tuple[int, int]:
     """Two stores raise the same revisions, their rows in opposite orders: won, and recorded."""
     names = [f"{n:02}" for n in range(30)]
-    async with opened(url, writers=1) as one, opened(url, writers=1) as two:
+    async with open_store(url, writers=1) as one, open_store(url, writers=1) as two:
         await one.commit(Change("", (), tuple(map(operation, names))))
         won = 0
         for revision in range(rounds):
@@ -184,7 +184,7 @@ def blind(revision: int) -> Change:
 
 
 async def twice(url: str) -> list[bool]:
-    async with opened(url) as one, opened(url) as two:
+    async with open_store(url) as one, open_store(url) as two:
         await one.commit(Change("", (), (operation("a"),)))
         return [await store.commit(blind(0)) is None for store in (one, two)]
 
@@ -222,7 +222,7 @@ async def crossing(url: str) -> int:
         waiting: int = await looking.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
         return waiting >= 2
 
-    async with opened(url, writers=1) as one, opened(url, writers=1) as two:
+    async with open_store(url, writers=1) as one, open_store(url, writers=1) as two:
         await one.commit(Change("", (), tuple(map(operation, names))))
         for number in range(6):
             sets = [Set("operation", (name,), {"token": number}) for name in names]

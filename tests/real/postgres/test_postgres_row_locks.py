@@ -11,7 +11,7 @@ from tenure.ports.store import Change, Is, Put, Queue, Set
 from tenure.testing.contracts.store_rows import lease, operation
 from tenure.testing.proxy import Behaviour
 from tests.real.postgres.test_postgres_events import stranger
-from tests.real.support.postgres import behind_a_proxy, eventually, opened
+from tests.real.support.postgres import behind_a_proxy, eventually, open_store
 
 pytestmark = pytest.mark.timeout(300)
 NAMES = [f"{n:02}" for n in range(12)]
@@ -39,7 +39,7 @@ def test_only_what_touches_a_held_row_waits(
     monkeypatch.setattr(committer, "BATCH_CHANGES_MAX", batch)
 
     async def scenario() -> None:
-        async with opened(postgres_url, writers=writers) as store:
+        async with open_store(postgres_url, writers=writers) as store:
             await store.commit(Change("", (), tuple(map(operation, NAMES))))
             other = await stranger(postgres_url)
             async with other.transaction():
@@ -64,7 +64,7 @@ def test_only_what_touches_a_held_row_waits(
 
 def test_whose_row_is_never_let_go_is_told_so(postgres_url: str) -> None:
     async def scenario() -> None:
-        async with opened(postgres_url, patience_seconds=0.5) as store:
+        async with open_store(postgres_url, patience_seconds=0.5) as store:
             await store.commit(Change("", (), tuple(map(operation, NAMES))))
             other = await stranger(postgres_url)
             async with other.transaction():
@@ -79,7 +79,7 @@ def test_whose_row_is_never_let_go_is_told_so(postgres_url: str) -> None:
 
 def test_a_close_waits_for_what_waits_for_a_row(postgres_url: str) -> None:
     async def scenario() -> None:
-        async with opened(postgres_url) as store:
+        async with open_store(postgres_url) as store:
             await store.commit(Change("", (), tuple(map(operation, NAMES))))
             other = await stranger(postgres_url)
             async with other.transaction():
@@ -101,7 +101,7 @@ def test_a_change_that_stands_alone_waits_for_a_held_row_as_long_as_it_can(
     postgres_url: str,
 ) -> None:
     async def scenario() -> None:
-        async with opened(postgres_url, writers=1) as store:
+        async with open_store(postgres_url, writers=1) as store:
             await store.commit(Change("", (), (operation("a"),)))
             other = await stranger(postgres_url)
             new = operation("b")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from tenure.testing.servers import PostgresServer, postgres_binaries
-from tests.real.support.stacks import LEASE_TTL_SECONDS, Stack, Worker, looked_at
+from tests.real.support.stacks import LEASE_TTL_SECONDS, Stack, Worker, finish_and_audit
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 KILLS = 8
@@ -37,7 +37,7 @@ def test_killed_workers_are_taken_over_by_those_alive(postgres_url, tmp_path, ta
     finally:
         for worker in workers:
             worker.kill()
-    report = looked_at(stack, tmp_path)
+    report = finish_and_audit(stack, tmp_path)
     assert report.succeeded > report.compensated > 0
 
 
@@ -122,5 +122,5 @@ def test_a_worker_that_is_cut_off_is_taken_over_and_fenced(tmp_path, tally) -> N
         tally.add("takeovers")
         for worker in workers:
             worker.kill()
-        report = looked_at(Stack(url), tmp_path)
+        report = finish_and_audit(Stack(url), tmp_path)
         assert report.acknowledged >= 66

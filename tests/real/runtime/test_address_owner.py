@@ -25,8 +25,8 @@ from tenure.settings import Settings
 from tenure.testing.contracts.provider import key
 from tenure.wiring import managing
 from tests.real.support import runtimes
-from tests.real.support.runtimes import agent, opened, ready, run
-from tests.unit.support.api_client import ADMIN, Face, tokens_of
+from tests.real.support.runtimes import agent, open_runtime, run, start_and_wait
+from tests.unit.support.api_client import ADMIN, FaceClient, tokens_of
 
 pytestmark = pytest.mark.timeout(300)
 SECRET = b"for the agent alone"
@@ -58,7 +58,9 @@ async def invoked(home):
     async with managing(settings) as plane:
         await tokens.begin(plane, ADMIN)
         http_state = HttpState(plane)
-        face = Face(http_state, server.build(http_state), tokens=await tokens_of(plane), held={})
+        face = FaceClient(
+            http_state, server.build(http_state), tokens=await tokens_of(plane), providers={}
+        )
         admin = await tokens.authenticate(plane, ADMIN)
         spec = read_spec({"name": "alpha", "runtime": agent()})
         made = await agents.create_agent(plane, admin, spec)
@@ -70,9 +72,9 @@ async def invoked(home):
 
 def kill_agent(home) -> None:
     """With -9, as the kernel does when memory is short; nothing is left of it."""
-    for pid in runtimes.tagged(home):
+    for pid in runtimes.agent_processes(home):
         runtimes.tell(pid, signal.SIGKILL)
-    runtimes.until(lambda: not runtimes.tagged(home))
+    runtimes.until(lambda: not runtimes.agent_processes(home))
 
 
 def test_a_request_for_a_dead_agent_never_reaches_who_took_its_port(tmp_path):
@@ -87,7 +89,7 @@ def test_a_request_for_a_dead_agent_never_reaches_who_took_its_port(tmp_path):
             assert "somebody else listens" in told.json["detail"]
             assert heard == [b""], "it saw a connection, and not one byte on it"
 
-    with runtimes.swept(tmp_path):
+    with runtimes.end_all_after(tmp_path):
         asyncio.run(main())
 
 
@@ -106,13 +108,13 @@ def test_without_the_question_it_would_have_been_told_everything(tmp_path, monke
             assert (told.status, told.body) == (200, b"stolen")
             assert SECRET in heard[0]
 
-    with runtimes.swept(tmp_path):
+    with runtimes.end_all_after(tmp_path):
         asyncio.run(main())
 
 
 def test_who_listens_beside_an_agent_is_not_the_agent(tmp_path):
     """Two that share a port by SO_REUSEPORT: the kernel would give either the next connection."""
-    with runtimes.swept(tmp_path), opened(tmp_path) as runtime:
+    with runtimes.end_all_after(tmp_path), open_runtime(tmp_path) as runtime:
         share = (
             "import os, socket\n"
             "one = socket.create_server(('127.0.0.1', int(os.environ['PORT'])), reuse_port=True)\n"
@@ -123,7 +125,7 @@ def test_who_listens_beside_an_agent_is_not_the_agent(tmp_path):
             '                   b\'{"status": "Healthy"}\')\n'
             "    client.close()\n"
         )
-        address = str(ready(runtime, runtimes.program(share))["address"])
+        address = str(start_and_wait(runtime, runtimes.program(share))["address"])
         assert run(runtime.listens_at(key(), address))
         where = ("127.0.0.1", int(address.rpartition(":")[2]))
         with socket.create_server(where, reuse_port=True):
@@ -133,8 +135,8 @@ def test_who_listens_beside_an_agent_is_not_the_agent(tmp_path):
 
 def test_the_same_port_at_another_address_is_another_matter(tmp_path):
     """A listener at 127.0.0.2 or ::1 never hears what is sent to 127.0.0.1."""
-    with runtimes.swept(tmp_path), opened(tmp_path) as runtime:
-        address = str(ready(runtime, agent())["address"])
+    with runtimes.end_all_after(tmp_path), open_runtime(tmp_path) as runtime:
+        address = str(start_and_wait(runtime, agent())["address"])
         port = int(address.rpartition(":")[2])
         with socket.create_server(("127.0.0.2", port)):
             assert run(runtime.listens_at(key(), address))

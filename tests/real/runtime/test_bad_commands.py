@@ -81,10 +81,10 @@ def test_a_creation_ends_undone_with_the_reason_and_the_last_lines(
             assert why in ended.error
             assert last_words in ended.error
             assert await left(plane) == []
-        assert runtimes.tagged(tmp_path) == []
+        assert runtimes.agent_processes(tmp_path) == []
         assert size_of(tmp_path / "runtimes") < 3 * LOG_BYTES
 
-    with runtimes.swept(tmp_path):
+    with runtimes.end_all_after(tmp_path):
         asyncio.run(main())
 
 
@@ -112,5 +112,5 @@ def test_a_command_that_vanishes_after_it_was_accepted_is_undone(tmp_path):
             assert f"{script} cannot be read" in ended.error
             assert await left(plane) == []
 
-    with runtimes.swept(tmp_path):
+    with runtimes.end_all_after(tmp_path):
         asyncio.run(main())

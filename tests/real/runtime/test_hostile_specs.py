@@ -13,7 +13,7 @@ import pytest
 from tenure.core.errors import Invalid, Rejected
 from tenure.testing.contracts.provider import key
 from tests.real.support import runtimes
-from tests.real.support.runtimes import agent, ended, opened, ready, run
+from tests.real.support.runtimes import agent, open_runtime, run, run_to_end, start_and_wait
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -23,13 +23,13 @@ def home(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     (home / "token").write_text("canary-31f")
-    with runtimes.swept(tmp_path):
+    with runtimes.end_all_after(tmp_path):
         yield home
 
 
 @pytest.fixture
 def runtime(home):
-    with opened(home / "runtimes", hidden=(home,)) as runtime:
+    with open_runtime(home / "runtimes", hidden=(home,)) as runtime:
         yield runtime
 
 
@@ -79,11 +79,11 @@ def test_an_argument_that_turns_up_before_the_first_start_is_not_read_unseen(run
 def test_what_an_agent_was_told_to_write_does_not_stand_in_its_way_later(runtime, tmp_path):
     written = tmp_path / "written"
     pinned = run(runtime.digest({**agent(), "command": [*agent()["command"], str(written)]}))
-    ready(runtime, pinned)
+    start_and_wait(runtime, pinned)
     run(runtime.remove(key()))
     written.write_text("by the agent")
     later = key()._replace(text=f"{key().text}2", generation=2)
-    ready(runtime, pinned, later)
+    start_and_wait(runtime, pinned, later)
 
 
 def test_a_program_that_the_search_path_leads_to_only_now_is_not_started_unseen(home, tmp_path):
@@ -91,7 +91,7 @@ def test_a_program_that_the_search_path_leads_to_only_now_is_not_started_unseen(
     for place in (first, second):
         place.mkdir()
     (second / "tool").symlink_to("/bin/sleep")
-    with opened(home / "runtimes", path=f"{first}:{second}") as runtime:
+    with open_runtime(home / "runtimes", path=f"{first}:{second}") as runtime:
         pinned = run(runtime.digest({"command": ["tool", "600"]}))
         (first / "tool").symlink_to("/bin/sleep")
         with pytest.raises(Rejected, match=f"tool is {first / 'tool'} now"):
@@ -140,14 +140,14 @@ def test_nothing_is_loaded_into_the_sandbox_itself(runtime, name):
 
 
 def test_a_port_that_another_agent_was_given_is_refused(runtime):
-    address = str(ready(runtime, agent())["address"])
+    address = str(start_and_wait(runtime, agent())["address"])
     port = int(address.rpartition(":")[2])
     other = key("other")
     with pytest.raises(Rejected, match="another agent's"):
         run(runtime.ensure(other, agent(port=port)))
     run(runtime.remove(key()))
     third = key("third")
-    assert str(ready(runtime, agent(port=port), third)["address"]) == address
+    assert str(start_and_wait(runtime, agent(port=port), third)["address"]) == address
 
 
 def test_who_is_refused_keeps_no_port(runtime, home, tmp_path):
@@ -164,7 +164,7 @@ def test_who_is_refused_keeps_no_port(runtime, home, tmp_path):
 
 def test_what_an_agent_nests_without_end_is_deleted_with_it(runtime, home):
     nest = "import os\nfor _ in range(3000):\n os.mkdir('d')\n os.chdir('d')\n"
-    ended(runtime, {"command": [sys.executable, "-I", "-S", "-c", nest]})
+    run_to_end(runtime, {"command": [sys.executable, "-I", "-S", "-c", nest]})
     run(runtime.remove(key()))
     assert not (home / "runtimes" / "local-a" / key().text).exists()
     assert list((home / "runtimes" / "trash").iterdir()) == []
@@ -172,9 +172,9 @@ def test_what_an_agent_nests_without_end_is_deleted_with_it(runtime, home):
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not here")
 def test_root_in_the_sandbox_cannot_unmount_what_hides(home):
-    with opened(home / "runtimes", hidden=(home,), sandbox="require") as runtime:
+    with open_runtime(home / "runtimes", hidden=(home,), sandbox="require") as runtime:
         words = f"umount -l {home}; cat {home}/token; grep CapEff /proc/self/status"
-        ended(runtime, {"command": ["/bin/sh", "-c", words]})
+        run_to_end(runtime, {"command": ["/bin/sh", "-c", words]})
         said = run(runtime.logs(key()))
     assert "canary-31f" not in said
     assert "CapEff:\t0000000000000000" in said

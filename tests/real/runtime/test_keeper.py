@@ -24,7 +24,15 @@ from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
 from tests.real.support import runtimes
-from tests.real.support.runtimes import agent, ended, gone, opened, program, ready, run
+from tests.real.support.runtimes import (
+    agent,
+    all_ended,
+    open_runtime,
+    program,
+    run,
+    run_to_end,
+    start_and_wait,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -71,7 +79,7 @@ def test_an_agent_outlives_a_kill_of_its_plane_and_is_adopted(root, runtime):
     assert run(runtime.ensure(key(), agent()))["address"] == address
     assert runtimes.keepers(root) == [before]
     run(runtime.remove(key()))
-    assert gone(root)
+    assert all_ended(root)
 
 
 def test_three_processes_that_ensure_at_once_make_one_keeper(root):
@@ -80,7 +88,7 @@ def test_three_processes_that_ensure_at_once_make_one_keeper(root):
         assert len(addresses) == 1
         # One that came second has the lock's file open for as long as it takes to see that.
         assert runtimes.until(lambda: len(runtimes.keepers(root)) == 1)
-        assert len(runtimes.tagged(root)) == 1
+        assert len(runtimes.agent_processes(root)) == 1
 
 
 @pytest.mark.parametrize("delay_ms", range(0, 40, 4))
@@ -91,12 +99,12 @@ def test_a_plane_killed_while_it_starts_an_agent_leaves_one_that_can_be_ensured(
         time.sleep(delay_ms / 1000)
         plane.send_signal(signal.SIGKILL)
         plane.wait()
-        ready(runtime, agent())
+        start_and_wait(runtime, agent())
     # One that came second has the lock's file open for as long as it takes to see that.
     assert runtimes.until(lambda: len(runtimes.keepers(root)) == 1)
-    assert len(runtimes.tagged(root)) == 1
+    assert len(runtimes.agent_processes(root)) == 1
     run(runtime.remove(key()))
-    assert gone(root)
+    assert all_ended(root)
 
 
 @pytest.mark.parametrize("left", ["nothing", "a name half written", "orders"])
@@ -105,22 +113,22 @@ def test_an_ensure_finishes_what_a_crash_left(root, runtime, left):
     if left == "orders":
         run(runtime.ensure(key(), agent()))
         os.kill(runtimes.keepers(root)[0], signal.SIGKILL)
-        assert runtimes.until(lambda: gone(root))
+        assert runtimes.until(lambda: all_ended(root))
         (home / keeper.STATE).unlink()
     else:
         home.mkdir()
         if left != "nothing":
             (home / "owner.json.new").write_text('{"pla')
     assert run(runtime.inspect(key())).presence is Presence.ABSENT
-    ready(runtime, agent())
+    start_and_wait(runtime, agent())
     assert len(runtimes.keepers(root)) == 1
 
 
 def test_a_daemon_that_left_its_session_goes_with_its_agent(root, runtime):
-    ready(runtime, agent("forks"))
-    assert len(runtimes.tagged(root)) == 2
+    start_and_wait(runtime, agent("forks"))
+    assert len(runtimes.agent_processes(root)) == 2
     run(runtime.remove(key()))
-    assert gone(root)
+    assert all_ended(root)
 
 
 def test_a_daemon_does_not_outlive_an_agent_that_ends_by_itself(root, runtime):
@@ -129,16 +137,18 @@ def test_a_daemon_does_not_outlive_an_agent_that_ends_by_itself(root, runtime):
         "if os.fork() == 0:\n os.setsid()\n if os.fork() == 0: time.sleep(60)\n os._exit(0)\n"
         "os.wait(); os._exit(5)"
     )
-    assert ended(runtime, program(text)).exit_code == 5
-    assert gone(root)
+    assert run_to_end(runtime, program(text)).exit_code == 5
+    assert all_ended(root)
 
 
 @pytest.mark.parametrize("verb", ["inspect", "remove", "stop", "ensure"])
 def test_what_a_killed_keeper_leaves_is_swept(root, runtime, verb):
-    ready(runtime, agent("forks"))
+    start_and_wait(runtime, agent("forks"))
     os.kill(runtimes.keepers(root)[0], signal.SIGKILL)
     assert runtimes.until(lambda: not runtimes.keepers(root))
-    assert runtimes.until(lambda: len(runtimes.tagged(root)) == 1)  # it is tied to its keeper
+    assert runtimes.until(
+        lambda: len(runtimes.agent_processes(root)) == 1
+    )  # it is tied to its keeper
     match verb:
         case "inspect":
             assert run(runtime.inspect(key())).presence is Presence.BROKEN
@@ -148,11 +158,11 @@ def test_what_a_killed_keeper_leaves_is_swept(root, runtime, verb):
         case "stop":
             run(runtime.stop(key()))
         case _:
-            old = runtimes.tagged(root)
-            ready(runtime, agent("forks"))
-            assert not set(old) & set(runtimes.tagged(root))
+            old = runtimes.agent_processes(root)
+            start_and_wait(runtime, agent("forks"))
+            assert not set(old) & set(runtimes.agent_processes(root))
             run(runtime.remove(key()))
-    assert gone(root)
+    assert all_ended(root)
 
 
 def test_an_escape_from_a_killed_keeper_without_the_tag_is_found_by_its_group(root, runtime):
@@ -178,17 +188,17 @@ def test_an_escape_from_a_killed_keeper_without_the_tag_is_found_by_its_group(ro
 
 
 def test_a_keeper_that_hangs_is_killed_and_its_tree_swept(root):
-    with opened(root, end_seconds=0.3) as runtime:
-        ready(runtime, agent("forks"))
+    with open_runtime(root, end_seconds=0.3) as runtime:
+        start_and_wait(runtime, agent("forks"))
         os.kill(runtimes.keepers(root)[0], signal.SIGSTOP)
         run(runtime.remove(key()))
-        assert gone(root)
+        assert all_ended(root)
         assert run(runtime.inspect(key())).presence is Presence.ABSENT
 
 
 def test_a_pid_that_was_used_again_is_not_signalled(root):
-    with opened(root, end_seconds=0.2) as runtime:
-        ready(runtime, agent())
+    with open_runtime(root, end_seconds=0.2) as runtime:
+        start_and_wait(runtime, agent())
         os.kill(runtimes.keepers(root)[0], signal.SIGKILL)
         runtimes.until(lambda: not runtimes.keepers(root))
         lock = root / "local-a" / key().text / keeper.LOCK
@@ -206,7 +216,7 @@ def test_a_pid_that_was_used_again_is_not_signalled(root):
 
 
 def test_no_zombie_is_left_to_the_plane(root, runtime):
-    ready(runtime, agent())
+    start_and_wait(runtime, agent())
     (pid,) = runtimes.keepers(root)
     run(runtime.remove(key()))
     assert not Path(f"/proc/{pid}").exists()
@@ -216,7 +226,7 @@ def test_no_zombie_is_left_to_the_plane(root, runtime):
 
 
 def test_a_tombstone_beats_a_keeper_that_starts_late(root, runtime):
-    ended(runtime, agent("exits"))
+    run_to_end(runtime, agent("exits"))
     home = root / "local-a" / key().text
     (root / "burned" / key().text).touch()
     printed = run(runtime.logs(key()))
@@ -229,7 +239,7 @@ def test_a_tombstone_beats_a_keeper_that_starts_late(root, runtime):
 
 
 def test_a_second_keeper_leaves_the_first_alone(root, runtime):
-    ready(runtime, agent())
+    start_and_wait(runtime, agent())
     home = root / "local-a" / key().text
     second = keep(home)
     assert second.returncode == keeper.HELD
@@ -237,10 +247,10 @@ def test_a_second_keeper_leaves_the_first_alone(root, runtime):
 
 
 def test_a_burned_key_stays_burned_for_the_next_plane(root):
-    with opened(root) as runtime:
-        ready(runtime, agent())
+    with open_runtime(root) as runtime:
+        start_and_wait(runtime, agent())
         run(runtime.remove(key()))
-    with opened(root) as runtime, pytest.raises(Rejected):
+    with open_runtime(root) as runtime, pytest.raises(Rejected):
         run(runtime.ensure(key(), agent()))
     assert not (root / "local-a" / key().text).exists()
     assert list((root / "ports").iterdir()) == []
@@ -257,4 +267,4 @@ def test_many_removes_and_ensures_at_once_leave_nothing(root, runtime):
         await asyncio.gather(*(storm(number) for number in range(8)))
 
     run(all_of_them())
-    assert gone(root)
+    assert all_ended(root)

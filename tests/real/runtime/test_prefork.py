@@ -16,7 +16,7 @@ from tenure.adapters.runtime.process.prefork import KeeperPool
 from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
 from tests.real.support import runtimes
-from tests.real.support.runtimes import agent, opened, ready
+from tests.real.support.runtimes import agent, open_runtime, start_and_wait
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -32,7 +32,7 @@ time.sleep(600)
 
 def test_after_a_start_a_keeper_waits_and_keeps_the_next_one(root):
     async def life():
-        with opened(root) as runtime:
+        with open_runtime(root) as runtime:
             await runtime.ensure(key(), agent())
             assert (await runtime.wait_ready(key(), seconds=60)).presence is Presence.READY
             waiting = await asyncio.to_thread(runtimes.until, lambda: runtimes.spares(root))
@@ -48,12 +48,12 @@ def test_after_a_start_a_keeper_waits_and_keeps_the_next_one(root):
 
 
 def test_a_keeper_that_died_while_it_waited_is_replaced(root):
-    with opened(root) as runtime:
+    with open_runtime(root) as runtime:
         runtime._root.keepers.prepare()
         (waiting,) = runtimes.until(lambda: runtimes.spares(root))
         os.kill(waiting, signal.SIGKILL)
         assert runtimes.until(lambda: not runtimes.is_alive(waiting))
-        ready(runtime, agent())
+        start_and_wait(runtime, agent())
         assert waiting not in runtimes.keepers(root)
 
 

@@ -78,7 +78,7 @@ class Life:
 
     async def kill(self) -> None:
         """Its keeper and all below it."""
-        pids = [*runtimes.keepers(self.home), *runtimes.tagged(self.home)]
+        pids = [*runtimes.keepers(self.home), *runtimes.agent_processes(self.home)]
         for pid in pids:
             runtimes.tell(pid, signal.SIGKILL)
         assert runtimes.until(lambda: not any(map(runtimes.is_alive, pids)))
@@ -95,7 +95,7 @@ class Life:
 @asynccontextmanager
 async def living(tmp_path: Path):
     settings = Settings(home=str(tmp_path / "home"), reconcile_seconds=1_000.0)
-    with runtimes.swept(tmp_path):
+    with runtimes.end_all_after(tmp_path):
         async with managing(settings) as plane:
             life = Life(plane, tmp_path / "home")
             await life.create()

@@ -26,7 +26,16 @@ from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
 from tenure.testing.servers import lasting_port
 from tests.real.support import runtimes
-from tests.real.support.runtimes import AGENT, agent, ended, gone, opened, program, ready, run
+from tests.real.support.runtimes import (
+    AGENT,
+    agent,
+    all_ended,
+    open_runtime,
+    program,
+    run,
+    run_to_end,
+    start_and_wait,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -76,8 +85,8 @@ def test_somebody_else_on_its_port_does_not_make_it_ready(root, runtime):
 
 
 def test_a_port_that_is_taken_is_not_given(root, runtime):
-    ready(runtime, agent())
-    ready(runtime, agent(), key("two"))
+    start_and_wait(runtime, agent())
+    start_and_wait(runtime, agent(), key("two"))
     ports = [path.name for path in (root / "ports").iterdir()]
     assert len(set(ports)) == 2
     assert all(keeper.PORT_FIRST <= int(port) < 32_768 for port in ports)
@@ -87,19 +96,19 @@ def test_a_port_that_another_key_has_reserved_is_passed_over(root, runtime):
     place = root / "local-a" / key().text
     first = keeper.PORT_FIRST + zlib.crc32(str(place).encode()) % keeper.PORT_COUNT
     (root / "ports" / str(first)).write_text("another")
-    assert ready(runtime, agent())["address"] != f"127.0.0.1:{first}"
+    assert start_and_wait(runtime, agent())["address"] != f"127.0.0.1:{first}"
     run(runtime.remove(key()))
     assert [path.name for path in (root / "ports").iterdir()] == [str(first)]
 
 
 def test_an_agent_that_cannot_be_told_its_port_gets_the_one_it_has(root, runtime):
     port = lasting_port()
-    assert ready(runtime, agent(port=port))["address"] == f"127.0.0.1:{port}"
+    assert start_and_wait(runtime, agent(port=port))["address"] == f"127.0.0.1:{port}"
 
 
 def test_a_port_can_stand_in_the_command(root, runtime):
     spec = {"command": ["/bin/echo", "--port=$PORT"]}
-    ended(runtime, spec)
+    run_to_end(runtime, spec)
     port = str(run(runtime.inspect(key())).reference["address"]).split(":")[1]
     assert run(runtime.logs(key())) == f"--port={port}\n"
 
@@ -128,7 +137,7 @@ def test_what_is_foreign_survives_a_refusal(root, runtime):
 
 
 def test_an_agent_stays_in_its_zone(root, runtime):
-    reference = ready(runtime, agent())
+    reference = start_and_wait(runtime, agent())
     newer = key()._replace(generation=2)
     with pytest.raises(Rejected, match="stands in local-a"):
         run(runtime.ensure(newer, agent(zone="local-b")))
@@ -139,14 +148,14 @@ def test_an_agent_stays_in_its_zone(root, runtime):
 @pytest.mark.parametrize(("name", "why"), [("plain", "Permission denied"), ("none", "No such")])
 def test_a_program_that_cannot_be_started_says_why(root, runtime, tmp_path, name, why):
     (tmp_path / "plain").write_text("hello")
-    status = ended(runtime, {"command": [str(tmp_path / name)]})
+    status = run_to_end(runtime, {"command": [str(tmp_path / name)]})
     assert status.exit_code == 127
     assert f"cannot start {tmp_path / name}: {why}" in status.said
 
 
 def test_what_is_said_is_bounded_and_fit_for_a_terminal(root, runtime):
     text = "print('x' * 5000 + '\\x1b[31m'); raise SystemExit(1)"
-    said = ended(runtime, program(text)).said
+    said = run_to_end(runtime, program(text)).said
     assert said.startswith("it exited with code 1")
     assert "\x1b" not in said
     assert len(said.encode()) <= 2048
@@ -154,29 +163,29 @@ def test_what_is_said_is_bounded_and_fit_for_a_terminal(root, runtime):
 
 @pytest.mark.parametrize("grouped", [True, False])
 def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(root, grouped):
-    with opened(root, grace_seconds=0.3, end_seconds=300) as runtime:
+    with open_runtime(root, grace_seconds=0.3, end_seconds=300) as runtime:
         if not grouped:
             runtime._root.means = runtime._root.means._replace(groups=Groups())
-        ready(runtime, agent("stubborn"))
+        start_and_wait(runtime, agent("stubborn"))
         began = time.monotonic()
         run(runtime.remove(key()))
         assert 0.3 <= time.monotonic() - began < 150, "by its keeper, which is not killed itself"
-        assert gone(root)
+        assert all_ended(root)
 
 
 def test_a_stop_knows_no_grace(root):
-    with opened(root, grace_seconds=300) as runtime:
-        ready(runtime, agent("stubborn"))
+    with open_runtime(root, grace_seconds=300) as runtime:
+        start_and_wait(runtime, agent("stubborn"))
         began = time.monotonic()
         run(runtime.stop(key()))
         assert time.monotonic() - began < 150
-        assert gone(root)
+        assert all_ended(root)
         assert (root / "local-a" / key().text).exists()
 
 
 @pytest.mark.slow
 def test_a_gigabyte_of_output_is_bounded_and_its_end_kept(root, runtime):
-    ready(runtime, agent("floods", env={"CHUNKS": "16384"}, log_bytes=1_000_000))
+    start_and_wait(runtime, agent("floods", env={"CHUNKS": "16384"}, log_bytes=1_000_000))
     (pid,) = runtimes.keepers(root)
     home = root / "local-a" / key().text
 
@@ -201,7 +210,7 @@ def test_a_gigabyte_of_output_is_bounded_and_its_end_kept(root, runtime):
 def test_a_log_can_be_followed_over_its_turns(root, runtime):
     lines = "".join(f"line {number:05}\n" for number in range(2_000))
     text = "import sys\nfor n in range(2000): sys.stdout.write(f'line {n:05}\\n')"
-    ended(runtime, program(text, log_bytes=8_192))
+    run_to_end(runtime, program(text, log_bytes=8_192))
     heard, offset = "", 0
     while (part := run(runtime.follow(key(), since=offset))).text:
         heard, offset = heard + part.text, part.next_offset
@@ -212,9 +221,9 @@ def test_a_log_can_be_followed_over_its_turns(root, runtime):
 
 
 def test_the_logs_of_the_last_removed_are_kept(root):
-    with opened(root, logs_kept=2) as runtime:
+    with open_runtime(root, logs_kept=2) as runtime:
         for number in range(3):
-            ended(runtime, program(f"print({number})"), key(str(number)))
+            run_to_end(runtime, program(f"print({number})"), key(str(number)))
             run(runtime.remove(key(str(number))))
             time.sleep(0.01)
         assert [run(runtime.logs(key(str(number)))) for number in range(3)] == ["", "1\n", "2\n"]
@@ -225,7 +234,7 @@ def test_the_logs_of_the_last_removed_are_kept(root):
 
 def test_nothing_of_the_plane_is_in_the_environment(root, runtime, monkeypatch):
     monkeypatch.setenv("TENURE_SECRET", "of the plane")
-    ended(runtime, {"command": ["/usr/bin/env"], "env": {"OWN": "yes"}})
+    run_to_end(runtime, {"command": ["/usr/bin/env"], "env": {"OWN": "yes"}})
     lines = run(runtime.logs(key())).splitlines()
     env = dict(line.split("=", 1) for line in lines)
     assert set(env) == {
@@ -245,13 +254,13 @@ def test_nothing_of_the_plane_is_in_the_environment(root, runtime, monkeypatch):
 def test_no_file_of_the_plane_is_open_in_the_agent(root, runtime, tmp_path):
     with (tmp_path / "secret").open("w") as secret:
         os.set_inheritable(secret.fileno(), True)
-        ended(runtime, program("import os; print(sorted(os.listdir('/proc/self/fd')))"))
+        run_to_end(runtime, program("import os; print(sorted(os.listdir('/proc/self/fd')))"))
     assert run(runtime.logs(key())) == "['0', '1', '2', '3']\n"  # 3 reads the listing
 
 
 def test_limits_are_in_force(root, runtime):
     resources = {"open_files": 64, "cpu_seconds": 7, "file_mib": 3}
-    ended(runtime, {"command": ["/bin/cat", "/proc/self/limits"], "resources": resources})
+    run_to_end(runtime, {"command": ["/bin/cat", "/proc/self/limits"], "resources": resources})
     rows = {line[:26].strip(): line[26:].split() for line in run(runtime.logs(key())).splitlines()}
     assert rows["Max open files"][:2] == ["64", "64"]
     assert rows["Max cpu time"][:2] == ["7", "7"]
@@ -260,13 +269,13 @@ def test_limits_are_in_force(root, runtime):
 
 
 def test_no_privileges_can_be_gained(root, runtime):
-    ended(runtime, {"command": ["/bin/grep", "NoNewPrivs", "/proc/self/status"]})
+    run_to_end(runtime, {"command": ["/bin/grep", "NoNewPrivs", "/proc/self/status"]})
     assert run(runtime.logs(key())).split() == ["NoNewPrivs:", "1"]
 
 
 def test_memory_is_bounded(root, runtime):
     text = "held = bytearray(300_000_000); print('has it all')"
-    status = ended(runtime, program(text, resources={"memory_mib": 64}))
+    status = run_to_end(runtime, program(text, resources={"memory_mib": 64}))
     assert status.exit_code in (-signal.SIGKILL, 1)
     assert "has it all" not in run(runtime.logs(key()))
 
@@ -288,7 +297,7 @@ def test_a_fork_bomb_is_bounded_and_removed(root, runtime):
     run(runtime.ensure(key(), program(text, resources={"processes": 20})))
     assert runtimes.until(lambda: "made 19" in run(runtime.logs(key())))
     run(runtime.remove(key()))
-    assert gone(root)
+    assert all_ended(root)
 
 
 # ---------------------------------------------------------------------------------------- its bytes
@@ -298,7 +307,7 @@ def test_changed_bytes_refuse_to_start(root, runtime, tmp_path):
     copy = tmp_path / "agent.py"
     shutil.copy(AGENT, copy)
     spec = run(runtime.digest({"command": [sys.executable, "-I", "-S", str(copy)]}))
-    ready(runtime, spec)
+    start_and_wait(runtime, spec)
     copy.write_text(copy.read_text() + "\n")
     assert run(runtime.ensure(key(), spec))  # what runs is what was accepted
     with pytest.raises(Rejected, match=r"agent\.py is not what it was"):
@@ -313,7 +322,7 @@ def test_a_bundle_is_copied_and_a_changed_one_refused(root, runtime, tmp_path):
     (bundle / "data").symlink_to("inner")
     command = [sys.executable, "-I", "-S", "data/agent.py"]
     spec = run(runtime.digest({"command": command, "bundle": str(bundle)}))
-    ready(runtime, spec)
+    start_and_wait(runtime, spec)
     (bundle / "inner" / "agent.py").chmod(0o777)
     with pytest.raises(Rejected, match=r"bundle is not what it was.*delete and create"):
         run(runtime.ensure(key("two"), spec))
@@ -335,22 +344,22 @@ def wrapped(root, tmp_path):
     (tmp_path / "plane" / "token").write_text("secret")
     path = os.environ["PATH"]
     hidden = (tmp_path / "plane",)
-    with opened(root, sandbox="require", path=path, hidden=hidden) as runtime:
+    with open_runtime(root, sandbox="require", path=path, hidden=hidden) as runtime:
         yield runtime
 
 
 @needs_bwrap
 def test_a_sandboxed_agent_is_ready_and_goes_with_its_daemon(root, wrapped):
-    ready(wrapped, agent("forks"))
+    start_and_wait(wrapped, agent("forks"))
     run(wrapped.remove(key()))
-    assert gone(root)
+    assert all_ended(root)
 
 
 @needs_bwrap
 def test_a_sandboxed_tree_dies_with_its_keeper(root, wrapped):
-    ready(wrapped, agent("forks"))
+    start_and_wait(wrapped, agent("forks"))
     os.kill(runtimes.keepers(root)[0], signal.SIGKILL)
-    assert runtimes.until(lambda: gone(root))
+    assert runtimes.until(lambda: all_ended(root))
     run(wrapped.remove(key()))
 
 
@@ -367,7 +376,7 @@ print(tried(lambda: os.kill({os.getpid()}, 0)))
 print(os.listdir({str(root)!r}), os.getpid() < 10)
 open(os.environ["HOME"] + "/mine", "w").write("fine")
 """
-    ended(wrapped, program(text))
+    run_to_end(wrapped, program(text))
     lines = run(wrapped.logs(key())).splitlines()
     assert lines == [
         "FileNotFoundError",
@@ -429,7 +438,7 @@ def test_marks_of_burned_keys_are_forgotten_when_nothing_of_them_can_arrive(
 
 
 def test_no_control_group_is_left_of_what_was_removed(root, runtime):
-    ready(runtime, agent())
+    start_and_wait(runtime, agent())
     there = RuntimeDir(root / "local-a" / key().text)
     groups = runtime._root.means.groups.paths(place.group_of(there))
     assert [group for group in groups if not Path(group).is_dir()] == []
@@ -449,7 +458,7 @@ def heir_of(one):
 
 def left_by(root, runtime, *, mode="exits"):
     """A file in the directory of a runtime, which has ended unless its mode is another."""
-    (ended if mode == "exits" else ready)(runtime, agent(mode))
+    (run_to_end if mode == "exits" else start_and_wait)(runtime, agent(mode))
     note = root / "local-a" / key().text / "work" / "note"
     note.write_text("what it had learned")
     return note
@@ -459,7 +468,7 @@ def test_a_runtime_goes_on_with_the_state_of_the_one_that_died_before_it(root, r
     note = left_by(root, runtime)
     second = heir_of(key())
     spec = agent(state_of=["runtimeunknown", key().text])
-    ready(runtime, spec, second)
+    start_and_wait(runtime, spec, second)
     mine = root / "local-a" / second.text / "work" / "note"
     assert mine.read_text() == "what it had learned"
     assert not note.exists()
@@ -472,7 +481,7 @@ def test_a_runtime_goes_on_with_the_state_of_the_one_that_died_before_it(root, r
 
 def test_the_state_is_back_where_it_was_when_the_one_that_had_it_is_removed(root, runtime):
     note = left_by(root, runtime)
-    ended(runtime, agent("exits", state_of=[key().text]), heir_of(key()))
+    run_to_end(runtime, agent("exits", state_of=[key().text]), heir_of(key()))
     assert not note.exists()
     run(runtime.remove(heir_of(key())))
     assert note.read_text() == "what it had learned"
@@ -490,7 +499,7 @@ def test_nothing_is_taken_from_a_runtime_that_still_runs(root, runtime):
 def test_the_state_of_somebody_elses_runtime_is_nobodys(root, runtime):
     note = left_by(root, runtime)
     thief = heir_of(key())._replace(agent="another")
-    ready(runtime, agent(state_of=[key().text]), thief)
+    start_and_wait(runtime, agent(state_of=[key().text]), thief)
     assert note.exists()
     run(runtime.remove(thief))
     assert note.exists()

@@ -41,7 +41,7 @@ def test_an_operation_and_its_early_signal_survive_kill_9_of_a_users_program(
     tally.add("kills")
 
     async def recover() -> tuple[tenure.OperationView, ...]:
-        async with library_program.opened(*words, directory) as plane:
+        async with library_program.open_library_plane(*words, directory) as plane:
             again = await library_program.ask(plane)
             assert again.id == started
             await plane.wait(again.id, seconds=120)

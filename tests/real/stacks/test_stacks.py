@@ -32,7 +32,13 @@ from tenure.ports.store import Store
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
 from tenure.wiring import running
-from tests.real.support.counting_services import CHARGED, LEDGER, MEASURED, METER, written
+from tests.real.support.counting_services import (
+    CHARGE_PLAN,
+    LEDGER,
+    MEASURE_PLAN,
+    METER,
+    count_writes,
+)
 from tests.real.support.runtimes import until
 from tests.real.support.stacks import (
     LINEAR_2,
@@ -43,9 +49,9 @@ from tests.real.support.stacks import (
     Gate,
     Stack,
     Worker,
+    finish_and_audit,
     journals_in,
     let_answer,
-    looked_at,
     rows_of,
 )
 from tests.real.support.stacks import providers_of as providers_in
@@ -96,7 +102,7 @@ def test_what_killed_workers_have_acknowledged_ends_and_nothing_else_is_left(
     for worker in workers:
         worker.kill()
         tally.add("kills")
-    report = looked_at(stack, tmp_path)
+    report = finish_and_audit(stack, tmp_path)
     assert report.succeeded > report.compensated > 0
     counted(tally, 1, stack, report.acknowledged)
     counted(tally, 2, stack, report.operations)
@@ -112,7 +118,7 @@ def test_an_effect_whose_worker_died_before_its_answer_is_never_repeated_nor_cal
 def test_ablation_an_effect_that_is_repeated_unasked_is_seen(stack, tmp_path, tally, ending):
     with ABLATIONS["inspect_first"].off(), pytest.raises(AssertionError):
         done_by_the_dead(stack, tmp_path, tally, ending)
-    assert any(count > 1 for book in books_in(tmp_path) for count in written(book).values())
+    assert any(count > 1 for book in books_in(tmp_path) for count in count_writes(book).values())
     tally.add("ablations")
 
 
@@ -138,13 +144,13 @@ def books_in(directory: Path) -> list[Path]:
 def done_unheard_of(worker: Worker, directory: Path) -> None:
     """Every line is there, and nobody has heard of any."""
     worker.wait_for("accepted", count=EFFECTS)
-    assert until(lambda: sum(written(book).total() for book in books_in(directory)) >= EFFECTS)
+    assert until(lambda: sum(count_writes(book).total() for book in books_in(directory)) >= EFFECTS)
 
 
 def written_once(directory: Path) -> None:
     for book in books_in(directory):
-        assert set(written(book).values()) == {1}, written(book)
-        assert written(book).total() == EFFECTS // 2
+        assert set(count_writes(book).values()) == {1}, count_writes(book)
+        assert count_writes(book).total() == EFFECTS // 2
 
 
 async def at_rest(plane: Plane, names: list[str]) -> None:
@@ -152,11 +158,11 @@ async def at_rest(plane: Plane, names: list[str]) -> None:
     for name in names:
         ended = await reads.wait(plane, TENANT, name, seconds=OVERTAKEN_SECONDS)
         if ended.state is OperationState.STUCK:  # a person looks into the book, and says so
-            assert ended.kind == MEASURED.name
+            assert ended.kind == MEASURE_PLAN.name
             await operations.adopt(plane, by("operator"), name, step="measure")
             ended = await reads.wait(plane, TENANT, name, seconds=OVERTAKEN_SECONDS)
         else:
-            assert ended.kind == CHARGED.name
+            assert ended.kind == CHARGE_PLAN.name
         assert ended.state is OperationState.SUCCEEDED
 
 
@@ -165,7 +171,7 @@ def test_a_worker_that_slept_through_its_end_commits_nothing_more(stack, tmp_pat
     taken, wrong = slept_through(stack, tmp_path, ending)
     assert not wrong, wrong
     tally.add("takeovers", stack.is_shared)
-    looked_at(stack, tmp_path)
+    finish_and_audit(stack, tmp_path)
     counted(tally, 7, stack, len(taken))
 
 
@@ -276,7 +282,7 @@ def test_a_key_is_one_operation_whoever_sends_it_again(stack, tmp_path, tally, e
     worker.kill()
     tally.add("kills")
     cases = asyncio.run(_sent_again(stack, tmp_path, worker.accepted()))
-    looked_at(stack, tmp_path)
+    finish_and_audit(stack, tmp_path)
     counted(tally, 10, stack, cases)
 
 
@@ -328,7 +334,7 @@ def test_workers_of_two_releases_finish_what_either_began(stack, tmp_path, tally
     for worker in (older, newer):
         worker.kill()
         tally.add("kills")
-    report = looked_at(stack, tmp_path, plans=NEXT_PLANS)
+    report = finish_and_audit(stack, tmp_path, plans=NEXT_PLANS)
     assert report.succeeded > report.compensated > 0
     plans = asyncio.run(_plans_in(stack, tmp_path))
     assert plans[LINEAR.digest] > 0
@@ -367,6 +373,6 @@ def test_ablation_an_operation_that_does_not_keep_its_plan_is_seen(stack, tmp_pa
     older.wait_for("accepted", count=6)
     older.kill()
     with patched(Catalogue, kept=newest), pytest.raises(AssertionError):
-        looked_at(stack, tmp_path, plans=NEXT_PLANS, seconds=8.0)
-    looked_at(stack, tmp_path, plans=NEXT_PLANS)  # it was that and nothing else
+        finish_and_audit(stack, tmp_path, plans=NEXT_PLANS, seconds=8.0)
+    finish_and_audit(stack, tmp_path, plans=NEXT_PLANS)  # it was that and nothing else
     tally.add("ablations")

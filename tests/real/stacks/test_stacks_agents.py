@@ -46,7 +46,7 @@ from tenure.ports.bus import Destination, Outgoing
 from tenure.reconcilers import orphans
 from tenure.reconcilers.driver import Driver, Ways
 from tenure.testing.patches import patched
-from tests.real.support.agents_on_stack import END_SECONDS, Stage, staged
+from tests.real.support.agents_on_stack import END_SECONDS, AgentStack, open_agent_stack
 from tests.real.support.stacks import PAGE, Stack
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
@@ -61,7 +61,7 @@ Cases = list[tuple[str, list[str]]]
 """What was tried, and what was wrong then."""
 
 
-async def no_orphans(stage: Stage) -> Cases:
+async def no_orphans(stage: AgentStack) -> Cases:
     """P3: what turns up late and what nobody remembers goes; what lives stays."""
     await stage.make("alpha")
     forgotten = await stage.leave("forgotten")
@@ -80,7 +80,7 @@ async def no_orphans(stage: Stage) -> Cases:
     ]
 
 
-async def no_false_deletion(stage: Stage) -> Cases:
+async def no_false_deletion(stage: AgentStack) -> Cases:
     """P4: not what is unknown, newer, another's, young, or was seen but once."""
     (uid,) = await stage.make("alpha")
     once = await stage.leave("once")
@@ -113,7 +113,7 @@ async def no_false_deletion(stage: Stage) -> Cases:
     ]
 
 
-async def closes_first(stage: Stage) -> Cases:
+async def closes_first(stage: AgentStack) -> Cases:
     """P13: from the acknowledgement on nothing is served, minted or owned."""
     plane = stage.plane
     (uid,) = await stage.make("alpha")
@@ -146,7 +146,7 @@ async def _is_let(asked: Awaitable[object]) -> bool:
     return True
 
 
-async def events_get_out(stage: Stage) -> Cases:
+async def events_get_out(stage: AgentStack) -> Cases:
     """P17: every event arrives, each agent's in order, though the receiver is away at first."""
     await stage.make("alpha", "beta")
     await stage.verb("suspend", "alpha")
@@ -178,13 +178,13 @@ async def events_get_out(stage: Stage) -> Cases:
     return [(f"event {number}", wrong) for number in range(len(rows))]
 
 
-async def tenants_are_apart(stage: Stage) -> Cases:
+async def tenants_are_apart(stage: AgentStack) -> Cases:
     """P18: another's object is as absent as one that never was."""
     checks = await across(stage.plane, stage.store, stage.rest)
     return [(check.again, check.wrong) for check in checks]
 
 
-async def audit_tells(stage: Stage) -> Cases:
+async def audit_tells(stage: AgentStack) -> Cases:
     """P20: whatever is done to the log in the database is found."""
     await stage.make("alpha")
     await stage.verb("delete", "alpha")
@@ -199,7 +199,7 @@ async def audit_tells(stage: Stage) -> Cases:
     return tried
 
 
-async def flood_is_bounded(stage: Stage) -> Cases:
+async def flood_is_bounded(stage: AgentStack) -> Cases:
     """P21: of a flood of creates what is accepted ends, the rest was never there; another is fine.
 
     The slow clients of P21 never reach a stack: the face cuts them off on its own.
@@ -249,7 +249,7 @@ def asked(address: str, token: str, wanted: object) -> tuple[int, Any]:
         connection.close()
 
 
-CHECKS: dict[int, Callable[[Stage], Awaitable[Cases]]] = {
+CHECKS: dict[int, Callable[[AgentStack], Awaitable[Cases]]] = {
     3: no_orphans, 4: no_false_deletion, 13: closes_first, 17: events_get_out,
     18: tenants_are_apart, 20: audit_tells, 21: flood_is_bounded,
 }  # fmt: skip
@@ -267,7 +267,7 @@ OFF: dict[int, Callable[[], AbstractContextManager[None]]] = {
 
 def tried(promise: int, stack: Stack) -> Cases:
     async def main() -> Cases:
-        async with staged(stack) as stage:
+        async with open_agent_stack(stack) as stage:
             return await CHECKS[promise](stage)
 
     return asyncio.run(main())

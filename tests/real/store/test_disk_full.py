@@ -17,7 +17,7 @@ from tenure.core.errors import CommitUnknown, StoreFull
 from tenure.ports.store import Set
 from tenure.sqlite.applier import RESERVE_BYTES
 from tenure.testing.contracts.store_rows import Names, StoppedClock, event, operation, record
-from tests.real.support.disks import mounted, read_only
+from tests.real.support.disks import mount_disk, read_only
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -26,7 +26,7 @@ MEBIBYTE = 1024 * 1024
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    with mounted("96m") as folder:
+    with mount_disk("96m") as folder:
         yield folder
 
 

@@ -33,7 +33,7 @@ from tenure.ports.store import Change, Put, Row
 from tenure.sqlite import gate, location
 from tenure.sqlite.migrations import Migration
 from tenure.testing.contracts.store_rows import StoppedClock
-from tests.real.support.disks import mounted
+from tests.real.support.disks import mount_disk
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -131,7 +131,7 @@ def test_a_missing_folder_and_a_folder_in_place_of_a_file_are_refused(tmp_path: 
 @pytest.fixture
 def disk() -> Iterator[Path]:
     """A disk of its own that can be made read-only."""
-    with mounted("4m") as folder:
+    with mount_disk("4m") as folder:
         yield folder
 
 

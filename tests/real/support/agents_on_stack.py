@@ -23,13 +23,13 @@ from tenure.testing.faults import Faults
 from tenure.testing.loop import SeededLoop
 from tenure.wiring import running
 from tests.real.support.stacks import PAGE, Stack
-from tests.real.support.temporal_planes import RealTime, paced
+from tests.real.support.temporal_planes import RealTime, with_real_time_limits
 
-LIVES = [paced(plan) for plan in PLANS.values()]
+LIFECYCLE_PLANS = [with_real_time_limits(plan) for plan in PLANS.values()]
 END_SECONDS = 120.0
 
 
-class Stage:
+class AgentStack:
     """One plane, its world, and who uses it."""
 
     def __init__(self, stack: Stack, plane: Plane, world: World, fakes: Fakes) -> None:
@@ -116,10 +116,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(stack: Stack) -> AsyncIterator[Stage]:
+async def open_agent_stack(stack: Stack) -> AsyncIterator[AgentStack]:
     """A plane of agents on this stack, while the block lasts."""
     world = World(cast(SeededLoop, RealTime()))
     fakes = Fakes(world, Faults())
-    async with running(stack.settings(), plans=LIVES, providers=fakes.all()) as plane:
+    async with running(stack.settings(), plans=LIFECYCLE_PLANS, providers=fakes.all()) as plane:
         assert isinstance(plane.store, PostgresStore) == stack.is_shared
-        yield Stage(stack, plane, world, fakes)
+        yield AgentStack(stack, plane, world, fakes)

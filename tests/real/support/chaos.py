@@ -473,7 +473,7 @@ async def _ended(tasks: "Sequence[asyncio.Future[None]]") -> None:
 @contextmanager
 def swept(place: Path) -> Iterator[None]:
     """Nothing of the agents is left afterwards."""
-    with kept.swept(place / "home" / "runtimes"):
+    with kept.end_all_after(place / "home" / "runtimes"):
         yield
 
 

@@ -44,7 +44,7 @@ class Answer(NamedTuple):
     body: Any
 
 
-class Line:
+class PipelinedConnection:
     """A connection on which requests are sent at once and answers read later, maybe too late."""
 
     def __init__(self, plane: "ControlPlane") -> None:
@@ -156,7 +156,7 @@ class ControlPlane:
 
     def ask(self, method: str, path: str, body: object = None, *, wait: int = 0) -> Answer:
         """Ask and wait for the answer."""
-        with closing(Line(self)) as line:
+        with closing(PipelinedConnection(self)) as line:
             line.send(method, path, body, wait=wait)
             found = line.answers()
         return found[0] if found else Answer(0, None)
@@ -170,9 +170,9 @@ class ControlPlane:
 
 
 @contextmanager
-def locked(base: Path) -> Iterator[None]:
+def lock_store(base: Path) -> Iterator[None]:
     """Keep everybody else from writing to this file of a plane that stands still."""
-    writer = _opened(base)
+    writer = _open_writer(base)
     try:
         with suppress(apsw.BusyError):  # it stands in the middle of a commit: then so be it
             writer.execute("BEGIN IMMEDIATE")
@@ -183,7 +183,7 @@ def locked(base: Path) -> Iterator[None]:
 
 def lapse_lead(base: Path) -> None:
     """Let the lead of the reconcilers, whoever has it, be over now."""
-    writer = _opened(base)
+    writer = _open_writer(base)
     try:
         writer.set_busy_timeout(10_000)
         writer.execute("UPDATE lease SET until = 0 WHERE name = 'reconcilers'")
@@ -191,7 +191,7 @@ def lapse_lead(base: Path) -> None:
         writer.close()
 
 
-def _opened(base: Path) -> apsw.Connection:
+def _open_writer(base: Path) -> apsw.Connection:
     """A connection that leaves the log alone, also when it is the last to go."""
     opened = apsw.Connection(str(base), flags=apsw.SQLITE_OPEN_READWRITE)
     opened.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -213,7 +213,7 @@ class Watch:
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
-        self._base = _opened(plane.home / "tenure.db")
+        self._base = _open_writer(plane.home / "tenure.db")
         self._index = os.open(plane.home / "tenure.db-shm", os.O_RDWR)
         self._asked_at = 0.0
         self._nudged = False

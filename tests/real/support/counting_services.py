@@ -18,7 +18,7 @@ LEDGER, METER = "ledger", "meter"
 LIMITS = StepLimits(call_seconds=60.0, deadline_seconds=300.0, visible_seconds=3.0)
 
 
-class Book:
+class CountingProvider:
     """See `tenure.ports.provider.Provider`; it honours no key, and removes nothing."""
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -38,7 +38,7 @@ class Book:
 
     async def inspect(self, key: ResourceKey) -> Observation:
         """Whether there is a line of this key."""
-        if key.text in written(self._file):
+        if key.text in count_writes(self._file):
             return Observation(Presence.READY, {"line": key.text})
         return Observation(Presence.ABSENT)
 
@@ -53,7 +53,7 @@ class Book:
             yield one
 
 
-def written(file: Path) -> Counter[str]:
+def count_writes(file: Path) -> Counter[str]:
     """How often each key was written."""
     return Counter(file.read_text().split()) if file.exists() else Counter()
 
@@ -71,7 +71,7 @@ async def _measure(call: Call) -> Ending:
     return Done(dict(await call.providers[METER].ensure(call.key, call.input)))
 
 
-CHARGED = Plan(
+CHARGE_PLAN = Plan(
     "charged",
     stages=(
         Step(
@@ -79,8 +79,8 @@ CHARGED = Plan(
         ),
     ),
 )
-MEASURED = Plan(
+MEASURE_PLAN = Plan(
     "measured",
     stages=(Step("measure", _measure, nothing, nobody_knows, slot=METER, limits=LIMITS),),
 )
-COUNTED = (CHARGED, MEASURED)
+COUNTING_PLANS = (CHARGE_PLAN, MEASURE_PLAN)

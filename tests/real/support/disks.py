@@ -11,7 +11,7 @@ import pytest
 
 
 @contextmanager
-def mounted(size: str) -> Iterator[Path]:
+def mount_disk(size: str) -> Iterator[Path]:
     """A disk of this size, gone afterwards; skips where nobody may mount one."""
     if os.geteuid() != 0:
         pytest.skip("a disk can be mounted by root alone")

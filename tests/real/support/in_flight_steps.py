@@ -5,11 +5,11 @@ from pathlib import Path
 
 from tests.real.support import resource_checker
 
-ENDED = ("done", "refused", "adopted", "marked_absent", "undone")
+END_RECORDS = ("done", "refused", "adopted", "marked_absent", "undone")
 """Records after which a step is no longer under way."""
 
 
-def under_way(home: Path) -> set[str]:
+def steps_in_flight(home: Path) -> set[str]:
     """The steps, as plan/step, that were intended and have no end; an undo as plan/-step.
 
     Of an operation that is being undone only the newest stage counts: the older ones come later.
@@ -30,7 +30,7 @@ def under_way(home: Path) -> set[str]:
             records = base.execute(
                 "SELECT kind, step FROM journal WHERE operation = ? ORDER BY seq", (operation,)
             ).fetchall()
-            ended = {step: record for record, step in records if record in ENDED}
+            ended = {step: record for record, step in records if record in END_RECORDS}
             if any(hold in {"REMOVING", "BURNED"} for _, hold in intents):
                 order = _order(body)
                 left = [step for step, hold in intents if hold == "REMOVING"]

@@ -27,12 +27,12 @@ from tests.real.support.control_plane import (
     SETTLE_SECONDS,
     UNDOS,
     ControlPlane,
-    Line,
+    PipelinedConnection,
     Watch,
     lapse_lead,
-    locked,
+    lock_store,
 )
-from tests.real.support.in_flight_steps import under_way
+from tests.real.support.in_flight_steps import steps_in_flight
 
 AGENT = Path(__file__).parent / "agents" / "quick.py"
 SLICE_SECONDS = 0.0002
@@ -132,7 +132,7 @@ class Driver:
                 caught = self._run_until(watch, plan, step)
             if caught:
                 if how is How.REFUSED and step in HELD:  # not before: `closed` needs the same file
-                    stack.enter_context(locked(self.plane.home / f"{HELD[step]}.db"))
+                    stack.enter_context(lock_store(self.plane.home / f"{HELD[step]}.db"))
                 self._linger(watch, step, how)
                 self.plane.kill()
         return caught
@@ -193,7 +193,7 @@ class Driver:
         self.plane.tell(signal.SIGCONT)
         time.sleep(self.chance.uniform(0.0, seconds))
 
-    def _note(self, lines: Sequence[Line], *, is_locked: bool = False) -> None:
+    def _note(self, lines: Sequence[PipelinedConnection], *, is_locked: bool = False) -> None:
         """Write down what was promised."""
         others = {200, 404, 409} | ({503} if is_locked else set())  # 200: reconcilers have looked
         for line in lines:
@@ -207,7 +207,7 @@ class Driver:
     def _died(self) -> None:
         """Write down where the dead plane stood."""
         self.kills += 1
-        self.inside.update(under_way(self.plane.home))
+        self.inside.update(steps_in_flight(self.plane.home))
 
     def recover(self) -> None:
         """Start the plane; within a bounded time everything has ended and is as it should be."""
@@ -237,7 +237,7 @@ class Driver:
 
     # ---------------------------------------------------------------------------------- requests
 
-    def _ask_for(self, plan: str, step: str, *, others: int = 3) -> list[Line]:
+    def _ask_for(self, plan: str, step: str, *, others: int = 3) -> list[PipelinedConnection]:
         """Have requests for this plan, and for some others, lie before a plane that stands still.
 
         Whatever agents they take are then nobody else's until the fleet is listed again.
@@ -248,7 +248,7 @@ class Driver:
         self.plane.tell(signal.SIGSTOP)
         lines = []
         for requests in wanted:
-            line = Line(self.plane)
+            line = PipelinedConnection(self.plane)
             for method, path, body in requests:
                 line.send(method, path, body)
             lines.append(line)

@@ -40,7 +40,7 @@ def plan_of(directory: Path, *, slow: float = 0.0) -> tenure.Plan:
     )
 
 
-def opened(
+def open_library_plane(
     store: str, address: str, queue: str, directory: Path, *, slow: float = 0.0
 ) -> AbstractAsyncContextManager[tenure.OpenPlane]:
     """A plane on this stack."""
@@ -57,7 +57,7 @@ async def ask(plane: tenure.OpenPlane) -> tenure.OperationView:
 
 async def main(store: str, address: str, queue: str, directory: str) -> None:
     """Ask, print the id, and go on."""
-    async with opened(store, address, queue, Path(directory), slow=60.0) as plane:
+    async with open_library_plane(store, address, queue, Path(directory), slow=60.0) as plane:
         print((await ask(plane)).id, flush=True)
         await asyncio.sleep(120)
 

@@ -11,7 +11,7 @@ from tenure.testing.proxy import Proxy
 
 
 @asynccontextmanager
-async def opened(url: str, **settings: float) -> AsyncIterator[postgres.PostgresStore]:
+async def open_store(url: str, **settings: float) -> AsyncIterator[postgres.PostgresStore]:
     """A store on the server itself."""
     lanes = postgres.Lanes(**settings)  # type: ignore[arg-type]
     store = await postgres.build(url, clock=SystemClock(), entropy=SystemEntropy(), lanes=lanes)
@@ -29,7 +29,7 @@ async def behind_a_proxy(
     parts = urlsplit(url)
     async with Proxy(parts.hostname or "", parts.port or 0) as proxy:
         near = parts._replace(netloc=f"tenure@127.0.0.1:{proxy.port}").geturl()
-        async with opened(near, **settings) as store:
+        async with open_store(near, **settings) as store:
             yield store, proxy
 
 

@@ -33,7 +33,7 @@ def program(text: str, **more):
 
 
 @contextmanager
-def opened(root: Path, **more):
+def open_runtime(root: Path, **more):
     more = {"sandbox": "off", "grace_seconds": 0.3, **more}
     runtime = ProcessRuntime(root, clock=SystemClock(), **more)
     try:
@@ -46,7 +46,7 @@ def run(work):
     return asyncio.run(work)
 
 
-def ready(runtime, spec, one=None):
+def start_and_wait(runtime, spec, one=None):
     """Start it and wait for it; where it is."""
     one = one or key()
     reference = run(runtime.ensure(one, spec))
@@ -55,7 +55,7 @@ def ready(runtime, spec, one=None):
     return reference
 
 
-def ended(runtime, spec, one=None):
+def run_to_end(runtime, spec, one=None):
     """Start it and wait for its end; how it ended."""
     one = one or key()
     run(runtime.ensure(one, spec))
@@ -64,7 +64,7 @@ def ended(runtime, spec, one=None):
     return status
 
 
-def tagged(directory: Path) -> list[int]:
+def agent_processes(directory: Path) -> list[int]:
     """Every process that an agent's environment ties to a place below this directory."""
     mark = f"TENURE_DIRECTORY={directory}/".encode()
     found = []
@@ -115,9 +115,9 @@ def _open_files(pid: int) -> Iterator[str]:
                 yield str(file.readlink())
 
 
-def gone(directory: Path) -> bool:
+def all_ended(directory: Path) -> bool:
     """Whether neither an agent nor a keeper of this directory is left."""
-    return not tagged(directory) and not keepers(directory)
+    return not agent_processes(directory) and not keepers(directory)
 
 
 def is_alive(pid: int) -> bool:
@@ -144,7 +144,7 @@ def tell(pid: int, number: signal.Signals) -> None:
 
 
 @contextmanager
-def swept(directory: Path):
+def end_all_after(directory: Path):
     """End every keeper and agent of this directory, whatever happened."""
     try:
         yield
@@ -154,7 +154,7 @@ def swept(directory: Path):
         over = until(lambda: not keepers(directory))
         for pid in keepers(directory):
             tell(pid, signal.SIGKILL)
-        left = tagged(directory)
+        left = agent_processes(directory)
         for pid in left:
             tell(pid, signal.SIGKILL)
         assert over

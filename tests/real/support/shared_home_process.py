@@ -109,10 +109,10 @@ async def creates(home: Path, providers: Providers, name: str, count: int) -> No
 
         await asyncio.gather(*(one(number) for number in range(count)))
         say("finished")
-        await stayed()
+        await wait_for_end_of_input()
 
 
-async def stayed() -> None:
+async def wait_for_end_of_input() -> None:
     """Return when nobody wants us any more."""
     await asyncio.to_thread(sys.stdin.read)
 
@@ -135,7 +135,7 @@ async def main(home: Path, name: str, work: str, count: int) -> None:
         if work == "ensures":
             await ensures(providers, name, count)
         say("finished")
-        await stayed()
+        await wait_for_end_of_input()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from tenure.core.errors import StoreError
 from tenure.core.plan import Plan
 from tenure.settings import Settings
 from tenure.wiring import running
-from tests.real.support.counting_services import COUNTED
+from tests.real.support.counting_services import COUNTING_PLANS
 from tests.real.support.stacks import NEXT_PLANS, PLANS, providers_of
 
 CLIENTS = 6
@@ -50,7 +50,7 @@ async def live(
     async with running(settings, plans=plans, providers=providers) as plane:
         say("open")
         for number in range(-most):
-            plan = COUNTED[number % len(COUNTED)].name
+            plan = COUNTING_PLANS[number % len(COUNTING_PLANS)].name
             accepted = await admission.accept(plane, Accept(plan, input={"label": str(number)}))
             say("accepted", accepted.id, plan)
         numbers = range(max(0, most)) if most else itertools.count()

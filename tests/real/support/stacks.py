@@ -25,10 +25,10 @@ from tenure.ports.provider import Observation, Provider, Spec
 from tenure.ports.store import Row, Store
 from tenure.settings import Settings
 from tenure.wiring import running
-from tests.real.support.counting_services import COUNTED, LEDGER, METER, Book
+from tests.real.support.counting_services import COUNTING_PLANS, LEDGER, METER, CountingProvider
 
 STACKS = ("sqlite_embedded", "postgres_embedded", "postgres_temporal")
-PLANS = (*audit.PLANS, *COUNTED)
+PLANS = (*audit.PLANS, *COUNTING_PLANS)
 LINEAR_2 = Plan(
     audit.LINEAR.name,
     stages=tuple(provided(f"{name}_2", name) for name in reversed(audit.SHELVES)),
@@ -74,10 +74,12 @@ def on_temporal(url: str, address: str) -> Stack:
 
 def providers_of(directory: Path, *, slow: float = 0.0, held: bool = False) -> dict[str, Provider]:
     """Shelves and books, all below this directory; what is `held` is done and not answered."""
-    books: dict[str, Provider] = {name: Book(directory, name) for name in (LEDGER, METER)}
+    books: dict[str, Provider] = {
+        name: CountingProvider(directory, name) for name in (LEDGER, METER)
+    }
     found: dict[str, Provider] = {**shelves_of(directory, slow=slow), **books}
     if held:
-        found |= {name: Held(directory, found[name]) for name in ("runtime", *books)}
+        found |= {name: DelayedAnswers(directory, found[name]) for name in ("runtime", *books)}
     return found
 
 
@@ -86,7 +88,7 @@ def let_answer(directory: Path) -> None:
     (directory / "answered").touch()
 
 
-class Held:
+class DelayedAnswers:
     """A provider whose ensures are applied at once and answered when they are let.
 
     Its worker can be killed, or stopped, between doing and knowing, however long that takes.
@@ -115,10 +117,10 @@ class Gate:
         """Keys that somebody has called for."""
 
     def before(self, providers: dict[str, Provider]) -> dict[str, Provider]:
-        return {name: Gated(self, one) for name, one in providers.items()}
+        return {name: GatedProvider(self, one) for name, one in providers.items()}
 
 
-class Gated:
+class GatedProvider:
     """See `tenure.ports.provider.Provider`."""
 
     def __init__(self, gate: Gate, inner: Provider) -> None:
@@ -179,7 +181,7 @@ class Worker:
         self.process.wait()
 
 
-def looked_at(
+def finish_and_audit(
     stack: Stack, directory: Path, *, plans: tuple[Plan, ...] = PLANS, seconds: float = END_SECONDS
 ) -> audit.Report:
     """Let one more plane finish what is open, then compare the witnesses."""
@@ -188,7 +190,7 @@ def looked_at(
         providers = providers_of(directory / "world")
         async with running(stack.settings(), plans=plans, providers=providers) as plane:
             assert await all_ended(plane, seconds)
-            return await kept_in(plane.store)
+            return await stored_operations(plane.store)
 
     kept = asyncio.run(finish())
     report = audit.Report()
@@ -199,7 +201,7 @@ def looked_at(
     return report
 
 
-async def kept_in(store: Store) -> dict[str, audit.Stored]:
+async def stored_operations(store: Store) -> dict[str, audit.Stored]:
     """Every operation, whose journal has no gap, whose agent is free and whose end was told."""
     rows = await rows_of(store, "operation", "id")
     journals = await journals_in(store, [str(row["id"]) for row in rows])

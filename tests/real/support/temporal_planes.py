@@ -47,7 +47,7 @@ class RealTime:
         self._loop.call_at(when, arrive)
 
 
-def paced(plan: Plan) -> Plan:
+def with_real_time_limits(plan: Plan) -> Plan:
     """The same plan, its limits as much longer as real seconds are."""
 
     def slower(step):
@@ -62,10 +62,10 @@ def paced(plan: Plan) -> Plan:
     return Plan(plan.name, stages=stages, version=plan.version, subject=plan.subject)
 
 
-PACED = [paced(plan) for plan in PLANS.values()]
+REAL_TIME_PLANS = [with_real_time_limits(plan) for plan in PLANS.values()]
 
 
-def wired(
+def build_temporal_plane(
     store: Store, providers: Mapping[str, Provider], settings: TemporalSettings, plans: list[Plan]
 ) -> Plane:
     """A plane whose engine is Temporal; not started."""
@@ -105,7 +105,7 @@ class TemporalBench:
 
     pace = PACE
 
-    def __init__(self, address: str, plans: list[Plan] = PACED, **settings: Any) -> None:
+    def __init__(self, address: str, plans: list[Plan] = REAL_TIME_PLANS, **settings: Any) -> None:
         self.world = World(cast(SeededLoop, RealTime()))
         self.faults = Faults()
         self.tables = memory_store.Tables()
@@ -119,7 +119,7 @@ class TemporalBench:
 
     async def start(self, **settings: Any) -> Plane:
         mine = replace(self.settings, **settings)
-        plane = wired(self.store(), self.providers, mine, self.plans)
+        plane = build_temporal_plane(self.store(), self.providers, mine, self.plans)
         await prepare(plane)
         await plane.engine.start()
         self.planes.append(plane)
@@ -157,7 +157,9 @@ class TemporalBench:
             await plane.engine.stop(grace_seconds=1)
 
 
-def held(address: str, scenario: Callable[[TemporalBench], Any], **settings: Any) -> None:
+def run_on_temporal(
+    address: str, scenario: Callable[[TemporalBench], Any], **settings: Any
+) -> None:
     """Run a scenario on a fresh bench."""
 
     async def main() -> None:
@@ -174,7 +176,7 @@ NEVER_SECONDS = 1e6
 """For what is let arrive, or be ready, by hand."""
 
 
-def held_back(world: World) -> list[Callable[[], None]]:
+def intercept_arrivals(world: World) -> list[Callable[[], None]]:
     """What is on its way for long from now on, to be let arrive by hand."""
     held: list[Callable[[], None]] = []
     send = world.send
@@ -220,7 +222,7 @@ async def status_of(plane, operation) -> WorkflowExecutionStatus | None:
     return (await (await run_of(plane, operation)).describe()).status
 
 
-async def closed(plane, operation) -> None:
+async def wait_until_closed(plane, operation) -> None:
     """Return when no run follows the operation any more."""
 
     async def is_closed() -> bool:
@@ -229,7 +231,7 @@ async def closed(plane, operation) -> None:
     await eventually(is_closed)
 
 
-async def in_state(plane, operation, state: OperationState) -> None:
+async def wait_for_state(plane, operation, state: OperationState) -> None:
     async def stands() -> bool:
         return (await reads.get_operation(plane, TENANT, operation)).state is state
 

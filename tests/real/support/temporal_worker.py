@@ -20,7 +20,11 @@ from tenure.core.errors import StoreLocked
 from tenure.ports.store import Store
 from tenure.testing.plans import PLANS
 from tenure.testing.shelf import Shelf
-from tests.real.support.temporal_planes import paced, settings_for, wired
+from tests.real.support.temporal_planes import (
+    build_temporal_plane,
+    settings_for,
+    with_real_time_limits,
+)
 
 NAMES = ("identity", "access", "runtime", "credentials")
 
@@ -36,7 +40,7 @@ class Counting(Shelf):
         super()._write(name, {**row, "written": written + 1})
 
 
-async def opened(place: Path, clock: SystemClock) -> Store:
+async def open_store(place: Path, clock: SystemClock) -> Store:
     """The store, once the process that held it is dead."""
     while True:
         try:
@@ -47,10 +51,10 @@ async def opened(place: Path, clock: SystemClock) -> Store:
 
 async def main(address: str, place: Path, count: int) -> None:
     clock = SystemClock()
-    store = await opened(place, clock)
+    store = await open_store(place, clock)
     shelves = {name: Counting(place, name) for name in NAMES}
     settings = settings_for(address, task_queue="killed")
-    plane = wired(store, shelves, settings, [paced(PLANS["linear"])])
+    plane = build_temporal_plane(store, shelves, settings, [with_real_time_limits(PLANS["linear"])])
     await prepare(plane)
     await plane.engine.start()
     for _ in range(count):

@@ -21,7 +21,7 @@ from tenure.testing.faults import Delays, Fault, FaultPoint
 from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
 from tenure.testing.temporal_server import temporal_server
-from tests.real.support.temporal_planes import TemporalBench, engine_of, eventually, held
+from tests.real.support.temporal_planes import TemporalBench, engine_of, eventually, run_on_temporal
 
 STICKY = re.compile(r"^\d+@\S+-[0-9a-f]{32}$")
 """A worker's own queue: its process and machine."""
@@ -115,7 +115,7 @@ def main() -> None:
         async def scenario(bench: TemporalBench) -> None:
             await asyncio.wait_for(write(bench, release), 120)
 
-        held(server.address, scenario)
+        run_on_temporal(server.address, scenario)
 
 
 if __name__ == "__main__":

@@ -35,16 +35,16 @@ from tenure.testing.plans import PLANS, SIGNAL
 from tenure.testing.temporal_server import temporal_server
 from tests.real.support.temporal_planes import (
     NEVER_SECONDS,
-    PACED,
+    REAL_TIME_PLANS,
     TemporalBench,
     activities_of,
-    closed,
     engine_of,
     eventually,
-    held,
-    held_back,
-    in_state,
+    intercept_arrivals,
     run_of,
+    run_on_temporal,
+    wait_for_state,
+    wait_until_closed,
 )
 
 pytestmark = pytest.mark.timeout(300)
@@ -63,7 +63,7 @@ def limited(plan: Plan, **limits: float) -> Plan:
 
 def quick_to_be_stuck() -> list[Plan]:
     """Linear plans whose undos are stuck at once and tried again soon."""
-    return [limited(PLANS["linear"], undo_seconds=0.2, retry_cap_seconds=0.5), *PACED[1:]]
+    return [limited(PLANS["linear"], undo_seconds=0.2, retry_cap_seconds=0.5), *REAL_TIME_PLANS[1:]]
 
 
 # ------------------------------------------------------------------------------------ whose it is
@@ -76,14 +76,14 @@ def test_two_planes_in_one_namespace_do_not_meet_by_default(temporal):
             plane, theirs = await bench.start(), await other.start(works=False)
             name = await accept(theirs, "linear")
             beside = await other.start()
-            await in_state(theirs, name, OperationState.SUCCEEDED)
+            await wait_for_state(theirs, name, OperationState.SUCCEEDED)
             found = await (await run_of(theirs, name)).describe()
             assert found.task_queue == engine_of(beside)._queue != engine_of(plane)._queue
             assert not bench.world.log
         finally:
             await other.close()
 
-    held(temporal.address, scenario, task_queue="")
+    run_on_temporal(temporal.address, scenario, task_queue="")
 
 
 def test_two_planes_at_one_task_queue_get_their_own_all_the_same(temporal):
@@ -99,7 +99,7 @@ def test_two_planes_at_one_task_queue_get_their_own_all_the_same(temporal):
         finally:
             await other.close()
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_what_is_open_at_another_task_queue_is_followed_at_the_new_one(temporal):
@@ -108,7 +108,7 @@ def test_what_is_open_at_another_task_queue_is_followed_at_the_new_one(temporal)
     async def scenario(bench: TemporalBench) -> None:
         before = await bench.start()
         parked = await accept(before, "waits")
-        await in_state(before, parked, OperationState.WAITING)
+        await wait_for_state(before, parked, OperationState.WAITING)
         await bench.stop(before)
         alone = await bench.start(works=False)
         unclaimed = await accept(alone, "linear")
@@ -119,7 +119,7 @@ def test_what_is_open_at_another_task_queue_is_followed_at_the_new_one(temporal)
         await operations.signal(plane, by("a friend"), parked, name=SIGNAL)
         assert await ended(plane, parked) is OperationState.SUCCEEDED
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 # ----------------------------------------------------------------------------- what Temporal shows
@@ -130,7 +130,7 @@ def test_an_operation_of_four_steps_is_four_activities_named_after_them(temporal
         plane = await bench.start()
         name = await accept(plane, "linear")
         assert await ended(plane, name) is OperationState.SUCCEEDED
-        await closed(plane, name)
+        await wait_until_closed(plane, name)
         assert await activities_of(plane, name) == list(PLANS["linear"].steps)
         described = await (await run_of(plane, name)).describe()
         agent = (await reads.get_operation(plane, TENANT, name)).agent
@@ -139,7 +139,7 @@ def test_an_operation_of_four_steps_is_four_activities_named_after_them(temporal
         assert shown["TenureState"] == "SUCCEEDED"
         assert await described.static_summary() == f"linear of {agent}"
 
-    held(temporal.address, scenario, **UNDISTURBED)
+    run_on_temporal(temporal.address, scenario, **UNDISTURBED)
 
 
 def test_the_undos_stand_in_the_history_under_their_steps_names(temporal):
@@ -148,12 +148,12 @@ def test_the_undos_stand_in_the_history_under_their_steps_names(temporal):
         plane = await bench.start()
         name = await accept(plane, "linear")
         assert await ended(plane, name) is OperationState.COMPENSATED
-        await closed(plane, name)
+        await wait_until_closed(plane, name)
         done = ["identity", "access", "runtime"]
         assert await activities_of(plane, name) == done + [f"{s}.undo" for s in reversed(done)]
         assert not bench.world.holds()
 
-    held(temporal.address, scenario, **UNDISTURBED)
+    run_on_temporal(temporal.address, scenario, **UNDISTURBED)
 
 
 def test_inputs_and_results_never_enter_temporal(temporal):
@@ -162,12 +162,12 @@ def test_inputs_and_results_never_enter_temporal(temporal):
         given = {"text": "x" * (INPUT_BYTES_MAX - 100)}
         accepted = await admission.accept(plane, Accept("linear", input=given))
         assert await ended(plane, accepted.id) is OperationState.SUCCEEDED
-        await closed(plane, accepted.id)
+        await wait_until_closed(plane, accepted.id)
         described = await (await run_of(plane, accepted.id)).describe()
         size = described.raw_description.workflow_execution_info.history_size_bytes
         assert 0 < size < 16_000
 
-    held(temporal.address, scenario, **UNDISTURBED)
+    run_on_temporal(temporal.address, scenario, **UNDISTURBED)
 
 
 def test_readiness_is_a_timer_in_the_run_and_one_activity_for_each_look(temporal):
@@ -179,12 +179,12 @@ def test_readiness_is_a_timer_in_the_run_and_one_activity_for_each_look(temporal
         await eventually(lambda: bench.faults.calls["runtime", "inspect"] >= 2)
         make_ready(bench)
         assert await ended(plane, name) is OperationState.SUCCEEDED
-        await closed(plane, name)
+        await wait_until_closed(plane, name)
         names = Counter(await activities_of(plane, name))
         assert names["runtime_ready"] >= 2
         assert names["operation.load"] == 0
 
-    held(temporal.address, scenario, **UNDISTURBED)
+    run_on_temporal(temporal.address, scenario, **UNDISTURBED)
 
 
 def make_ready(bench: TemporalBench) -> None:
@@ -201,7 +201,7 @@ async def stuck(bench: TemporalBench):
     plane = await bench.start()
     name = await accept(plane, "unaskable")
     assert await ended(plane, name) is OperationState.STUCK
-    await closed(plane, name)  # no run, no worker and no timer is spent on it
+    await wait_until_closed(plane, name)  # no run, no worker and no timer is spent on it
     row = await plane.store.find(OperationRecord, (name,))
     assert row is not None
     assert row.worker == RESTING
@@ -217,12 +217,12 @@ def test_a_rest_whose_answer_was_lost_is_over_when_it_is_asked_again(temporal) -
         again = Task(name, row.token)
         told = await ActivityEnvironment().run(activities.rest, again)
         assert told.over
-        await closed(plane, name)
+        await wait_until_closed(plane, name)
         ended_with = f"STUCK: {told.why}"
         assert ended_with.startswith("STUCK: rests until an operator acts: nobody can tell whether")
         assert await (await run_of(plane, name)).result() == ended_with
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,9 @@ def test_a_stuck_operation_has_its_exits(temporal, exit_, state, meters):
             await eventually(looked_at)
         assert await ended(plane, name) is state
         assert sum(n for (p, _), n in bench.world.made.items() if p == "meter") == meters
-        await closed(plane, name)
+        await wait_until_closed(plane, name)
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 async def healing(bench: TemporalBench) -> None:
@@ -265,12 +265,12 @@ async def healing(bench: TemporalBench) -> None:
     name = await accept(plane, "linear")
     assert await ended(plane, name) is OperationState.STUCK
     bench.providers["identity"]._refuses.clear()
-    await in_state(plane, name, OperationState.COMPENSATED)
+    await wait_for_state(plane, name, OperationState.COMPENSATED)
     assert not bench.world.holds()
 
 
 def test_what_is_stuck_is_tried_again_in_new_runs_until_it_ends(temporal):
-    held(temporal.address, healing, plans=quick_to_be_stuck())
+    run_on_temporal(temporal.address, healing, plans=quick_to_be_stuck())
 
 
 # ---------------------------------------------------------------------------- runs that are lost
@@ -280,7 +280,7 @@ async def terminated(bench: TemporalBench, seconds: float = LONG) -> None:
     """Someone terminates a run in Temporal while a call is under way."""
     bench.faults.delays = Delays(slow=NEVER_SECONDS)
     bench.strike(FaultPoint("access", "ensure", 1), Fault.SLOW)
-    late = held_back(bench.world)
+    late = intercept_arrivals(bench.world)
     plane = await bench.start()
     name = await accept(plane, "linear")
     await eventually(lambda: late)
@@ -291,20 +291,20 @@ async def terminated(bench: TemporalBench, seconds: float = LONG) -> None:
 
 
 def test_a_run_that_was_terminated_is_started_again(temporal):
-    held(temporal.address, terminated)
+    run_on_temporal(temporal.address, terminated)
 
 
 async def terminated_while_waiting(bench: TemporalBench) -> None:
     plane = await bench.start()
     name = await accept(plane, "waits")
-    await in_state(plane, name, OperationState.WAITING)
+    await wait_for_state(plane, name, OperationState.WAITING)
     await (await run_of(plane, name)).terminate("by hand")
     await operations.signal(plane, by("a friend"), name, name=SIGNAL)
     assert await ended(plane, name) is OperationState.SUCCEEDED
 
 
 def test_a_signal_starts_a_run_if_there_is_none(temporal):
-    held(temporal.address, terminated_while_waiting)
+    run_on_temporal(temporal.address, terminated_while_waiting)
 
 
 def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_path, caplog):
@@ -327,7 +327,7 @@ def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_pa
         assert Counter(bench.applied()) == Counter(LINEAR * 6)
 
     with temporal_server(tmp_path) as server:
-        held(server.address, scenario)
+        run_on_temporal(server.address, scenario)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["its file kept", "all its data lost"])
@@ -336,7 +336,7 @@ def test_operations_end_after_the_server_was_killed(tmp_path, kept):
         bench.faults.delays = Delays(slow=1.0)
         plane = await bench.start()
         waiting = await accept(plane, "waits")
-        await in_state(plane, waiting, OperationState.WAITING)
+        await wait_for_state(plane, waiting, OperationState.WAITING)
         for nth in range(1, 11):
             bench.strike(FaultPoint("access", "ensure", nth), Fault.SLOW)
         names = [await accept(plane, "linear") for _ in range(10)]
@@ -350,7 +350,7 @@ def test_operations_end_after_the_server_was_killed(tmp_path, kept):
         assert made == [1] * 10
 
     with temporal_server(tmp_path, kept=kept) as server:
-        held(server.address, scenario)
+        run_on_temporal(server.address, scenario)
 
 
 def test_of_two_orchestrators_on_one_operation_one_is_fenced(temporal, tmp_path):
@@ -364,11 +364,11 @@ def test_of_two_orchestrators_on_one_operation_one_is_fenced(temporal, tmp_path)
         await engine_of(other)._follow(name)
         assert await ended(other, name) is OperationState.SUCCEEDED
         assert bench.applied() == LINEAR
-        await closed(one, name)
-        await closed(other, name)
+        await wait_until_closed(one, name)
+        await wait_until_closed(other, name)
 
     with temporal_server(tmp_path) as server:
-        held(temporal.address, scenario, margin_seconds=60.0)
+        run_on_temporal(temporal.address, scenario, margin_seconds=60.0)
 
 
 # ------------------------------------------------------------------------- workers that are lost
@@ -380,7 +380,7 @@ async def an_attempt_is_lost(bench: TemporalBench) -> None:
     """A worker falls silent while its request, which counts each time, is on its way for long."""
     bench.faults.delays = Delays(slow=NEVER_SECONDS)
     bench.strike(FaultPoint("ledger", "ensure", 1), Fault.SLOW)
-    late, calls = held_back(bench.world), bench.faults.calls
+    late, calls = intercept_arrivals(bench.world), bench.faults.calls
     plane = await bench.start()
     name = await accept(plane, "charge")
     # Until another has asked, or has not.
@@ -403,7 +403,7 @@ def silent():
 def test_a_second_attempt_asks_before_it_repeats(temporal):
     short, mute = silent()
     with short, mute:
-        held(temporal.address, an_attempt_is_lost, plans=[CHARGE])
+        run_on_temporal(temporal.address, an_attempt_is_lost, plans=[CHARGE])
 
 
 def test_a_run_goes_on_as_new_when_its_history_grows_long(tmp_path):
@@ -412,7 +412,7 @@ def test_a_run_goes_on_as_new_when_its_history_grows_long(tmp_path):
         bench.strike(FaultPoint("runtime", "ensure", 1), Fault.UNREADY)
         plane = await bench.start()
         name = await accept(plane, "ready")
-        await in_state(plane, name, OperationState.RUNNING)
+        await wait_for_state(plane, name, OperationState.RUNNING)
         first = (await (await run_of(plane, name)).describe()).run_id
 
         async def is_new() -> bool:
@@ -425,7 +425,9 @@ def test_a_run_goes_on_as_new_when_its_history_grows_long(tmp_path):
 
     config = {"limit.historyCount.suggestContinueAsNew": "40"}
     with temporal_server(tmp_path, config=config) as server:
-        held(server.address, scenario, plans=[limited(PLANS["ready"], deadline_seconds=600.0)])
+        run_on_temporal(
+            server.address, scenario, plans=[limited(PLANS["ready"], deadline_seconds=600.0)]
+        )
 
 
 # --------------------------------------------------------------------- without its safeguards
@@ -443,7 +445,7 @@ def unraised():
 def test_ablation_without_the_raised_token_an_effect_happens_twice(temporal):
     short, mute = silent()
     with short, mute, unraised(), pytest.raises(AssertionError, match=r"\[2\] == \[1\]"):
-        held(temporal.address, an_attempt_is_lost, plans=[CHARGE])
+        run_on_temporal(temporal.address, an_attempt_is_lost, plans=[CHARGE])
 
 
 def test_ablation_without_await_an_undo_runs_beside_its_own_do(temporal):
@@ -459,7 +461,7 @@ def test_ablation_without_await_an_undo_runs_beside_its_own_do(temporal):
     run = temporal_workflow.OperationRun
     off = patched(run, _begin=begin, _interrupt=lambda self: None)
     with off, pytest.raises(AssertionError, match=r"\['remove'"):
-        held(temporal.address, partial(undone_after_its_do, watched_seconds=60.0))
+        run_on_temporal(temporal.address, partial(undone_after_its_do, watched_seconds=60.0))
 
 
 async def undone_after_its_do(bench: TemporalBench, watched_seconds: float = 2.0) -> None:
@@ -467,7 +469,7 @@ async def undone_after_its_do(bench: TemporalBench, watched_seconds: float = 2.0
     bench.faults.delays = Delays(slow=NEVER_SECONDS)
     bench.strike(FaultPoint("access", "ensure", 1), Fault.SLOW)
     bench.strike(FaultPoint("runtime", "ensure", 1), Fault.REFUSED)
-    late, calls = held_back(bench.world), bench.faults.calls
+    late, calls = intercept_arrivals(bench.world), bench.faults.calls
     plane = await bench.start()
     name = await accept(plane, "parallel")
     await eventually(lambda: late and calls["runtime", "ensure"])
@@ -484,7 +486,7 @@ def verbs_on(bench: TemporalBench, provider: str) -> list[str]:
 
 
 def test_a_step_is_undone_only_when_no_call_of_its_do_is_under_way(temporal):
-    held(temporal.address, undone_after_its_do)
+    run_on_temporal(temporal.address, undone_after_its_do)
 
 
 def test_ablation_without_the_relay_what_was_terminated_lies(temporal):
@@ -492,4 +494,4 @@ def test_ablation_without_the_relay_what_was_terminated_lies(temporal):
         return 0
 
     with patched(RunStarter, look=looks_away), pytest.raises(AssertionError, match="RUNNING"):
-        held(temporal.address, partial(terminated, seconds=12.0))
+        run_on_temporal(temporal.address, partial(terminated, seconds=12.0))

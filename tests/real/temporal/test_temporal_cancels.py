@@ -15,13 +15,13 @@ from tests.real.support.temporal_planes import (
     NEVER_SECONDS,
     PACE,
     TemporalBench,
-    closed,
     eventually,
-    held,
-    held_back,
-    in_state,
+    intercept_arrivals,
     run_of,
+    run_on_temporal,
     status_of,
+    wait_for_state,
+    wait_until_closed,
 )
 
 pytestmark = pytest.mark.timeout(300)
@@ -34,17 +34,17 @@ def test_what_is_cancelled_before_anyone_claimed_it_calls_nobody(temporal):
         cancelled = await operations.cancel(idle, by("the caller"), name)
         assert cancelled.state is OperationState.COMPENSATED
         worker = await bench.start()
-        await closed(worker, name)
+        await wait_until_closed(worker, name)
         assert bench.applied() == []
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 async def cancelled_from_afar(bench: TemporalBench) -> None:
     """The call of a do is under way in one process, and cancelled in another."""
     bench.faults.delays = Delays(slow=NEVER_SECONDS)
     bench.strike(FaultPoint("access", "ensure", 1), Fault.SLOW)
-    late = held_back(bench.world)
+    late = intercept_arrivals(bench.world)
     await bench.start()
     api = await bench.start(works=False)
     name = await accept(api, "linear")
@@ -60,7 +60,7 @@ async def cancelled_from_afar(bench: TemporalBench) -> None:
 
 
 def test_a_cancel_reaches_a_call_in_another_process(temporal):
-    held(temporal.address, cancelled_from_afar)
+    run_on_temporal(temporal.address, cancelled_from_afar)
 
 
 def test_a_cancel_while_it_is_being_undone_changes_nothing(temporal):
@@ -69,27 +69,27 @@ def test_a_cancel_while_it_is_being_undone_changes_nothing(temporal):
         bench.strike(FaultPoint("access", "remove", 1), Fault.BUSY)
         plane = await bench.start()
         name = await accept(plane, "linear")
-        await in_state(plane, name, OperationState.COMPENSATING)
+        await wait_for_state(plane, name, OperationState.COMPENSATING)
         await operations.cancel(plane, by("the caller"), name)
         assert await ended(plane, name) is OperationState.COMPENSATED
         assert not bench.world.holds()
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_a_cancel_asked_of_temporal_is_recorded_as_ours_and_compensated(temporal):
     async def scenario(bench: TemporalBench) -> None:
         plane = await bench.start()
         name = await accept(plane, "waits")
-        await in_state(plane, name, OperationState.WAITING)
+        await wait_for_state(plane, name, OperationState.WAITING)
         await (await run_of(plane, name)).cancel()
         assert await ended(plane, name) is OperationState.COMPENSATED
         assert (await reads.get_operation(plane, TENANT, name)).error == "cancelled by temporal"
-        await closed(plane, name)
+        await wait_until_closed(plane, name)
         assert await status_of(plane, name) is WorkflowExecutionStatus.COMPLETED
         assert not bench.world.holds()
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_a_cancel_asked_of_temporal_while_a_call_is_out_stops_it_first(temporal):
@@ -104,7 +104,7 @@ def test_a_cancel_asked_of_temporal_while_a_call_is_out_stops_it_first(temporal)
         )  # before its limit
         assert bench.applied() == ["identity.ensure", "identity.remove"]
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_a_cancel_asked_of_temporal_after_the_pivot_is_not_obeyed(temporal):
@@ -118,4 +118,4 @@ def test_a_cancel_asked_of_temporal_after_the_pivot_is_not_obeyed(temporal):
             await (await run_of(plane, name)).cancel()
         assert await ended(plane, name) is OperationState.SUCCEEDED
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)

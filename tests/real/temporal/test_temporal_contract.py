@@ -3,7 +3,7 @@
 import pytest
 
 from tenure.testing.contracts.engine import EngineContract, Scenario
-from tests.real.support.temporal_planes import held
+from tests.real.support.temporal_planes import run_on_temporal
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -12,6 +12,6 @@ class TestTemporalEngine(EngineContract):
     @pytest.fixture
     def hold(self, temporal):
         def hold(scenario: Scenario) -> None:
-            held(temporal.address, scenario)
+            run_on_temporal(temporal.address, scenario)
 
         return hold

@@ -26,7 +26,7 @@ from tenure.core.operation import OperationState
 from tenure.ports.store import Change, Drop, Put, Row
 from tenure.testing.contracts.engine import LINEAR, accept, ended
 from tenure.testing.patches import patched
-from tests.real.support.temporal_planes import TemporalBench, engine_of, eventually, held
+from tests.real.support.temporal_planes import TemporalBench, engine_of, eventually, run_on_temporal
 
 pytestmark = pytest.mark.timeout(300)
 LARGE = 5_000_000
@@ -64,7 +64,7 @@ def test_an_error_larger_than_temporal_takes_is_cut_and_the_move_tried_again(tem
         assert fell == [name]
         assert bench.applied() == LINEAR
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 # --- an engine that is told odd things ------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_a_relay_bears_a_store_that_refuses_and_ends_with_one_that_fails(tempora
         assert "cannot read due operations: busy" in caplog.text
         await bench.planes.pop().engine.stop()
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_whatever_ends_its_tasks_ends_the_engine(temporal) -> None:
@@ -108,7 +108,7 @@ def test_whatever_ends_its_tasks_ends_the_engine(temporal) -> None:
         with pytest.raises(EngineError, match="the Temporal worker stopped: poll failure"):
             await second.join()
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_a_worker_that_gave_up_while_temporal_was_away_is_begun_again(temporal) -> None:
@@ -142,7 +142,7 @@ def test_a_worker_that_gave_up_while_temporal_was_away_is_begun_again(temporal) 
         assert (ran, engine._worker, engine.accepts) == (["gave up", "works"], whole, True)
         engine._worker = kept
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_what_a_killed_embedded_engine_held_is_taken_over_by_temporal_beside_it(temporal) -> None:
@@ -170,7 +170,7 @@ def test_what_a_killed_embedded_engine_held_is_taken_over_by_temporal_beside_it(
                 await engine._take_over_beside()
             assert len(taken) == 2
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_what_is_asked_of_an_engine_that_has_stopped_does_nothing(temporal) -> None:
@@ -189,7 +189,7 @@ def test_what_is_asked_of_an_engine_that_has_stopped_does_nothing(temporal) -> N
         assert not engine._tasks
         await engine.join()
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_who_waits_in_another_process_is_told_when_it_hears_of_the_end(temporal) -> None:
@@ -209,7 +209,7 @@ def test_who_waits_in_another_process_is_told_when_it_hears_of_the_end(temporal)
         plane.engine.wake("nobody")
         await eventually(lambda: not engine_of(plane)._tasks)
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_what_cannot_be_asked_now_is_left_to_the_relay(temporal, caplog) -> None:
@@ -229,7 +229,7 @@ def test_what_cannot_be_asked_now_is_left_to_the_relay(temporal, caplog) -> None
         with pytest.raises(CommitUnknown):
             await engine.join()
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_calls_that_do_not_end_are_left_to_themselves(temporal, caplog) -> None:
@@ -246,7 +246,7 @@ def test_calls_that_do_not_end_are_left_to_themselves(temporal, caplog) -> None:
         assert "some cancelled calls have not ended" in caplog.text
         polling.cancel()
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_what_an_embedded_engine_left_is_claimed_page_by_page(temporal) -> None:
@@ -262,7 +262,7 @@ def test_what_an_embedded_engine_left_is_claimed_page_by_page(temporal) -> None:
         for name in names:
             assert await ended(again, name) is OperationState.SUCCEEDED
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 # --- namespaces -----------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def test_who_asks_for_work_counts_and_who_did_is_told_with_the_time(temporal) ->
             await probe_workers(settings, clock.now() + ASKING_SECONDS + 30)
         assert f"no worker has asked for work at {queue} since " in str(raised.value)
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)
 
 
 def test_a_namespace_that_is_there_no_more_or_does_not_answer_is_away(temporal) -> None:
@@ -342,4 +342,4 @@ def test_a_namespace_that_has_lost_its_search_attributes_gets_them_again(tempora
         assert asked == ["bare", "bare"]
         assert engine_of(plane)._attributes
 
-    held(temporal.address, scenario, namespace="bare")
+    run_on_temporal(temporal.address, scenario, namespace="bare")

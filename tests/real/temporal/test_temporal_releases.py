@@ -12,10 +12,16 @@ from tenure.core.plan import Plan
 from tenure.testing.contracts.engine import LINEAR, accept, ended
 from tenure.testing.patches import patched
 from tenure.testing.plans import PLANS
-from tests.real.support.temporal_planes import TemporalBench, engine_of, eventually, held, paced
+from tests.real.support.temporal_planes import (
+    TemporalBench,
+    engine_of,
+    eventually,
+    run_on_temporal,
+    with_real_time_limits,
+)
 
 pytestmark = pytest.mark.timeout(300)
-NEWER = paced(Plan("newer", stages=PLANS["linear"].stages[:1]))
+NEWER = with_real_time_limits(Plan("newer", stages=PLANS["linear"].stages[:1]))
 PATIENT = RetryPolicy(initial_interval=timedelta(hours=1))
 """As Temporal has become after many attempts: by itself it would not come back to it in time."""
 SOON_SECONDS = 120.0
@@ -37,10 +43,10 @@ async def side_by_side(bench: TemporalBench, caplog, seconds: float) -> None:
 
 def test_what_an_older_worker_does_not_know_a_newer_one_gets_soon(temporal, caplog):
     with patched(temporal_workflow, RETRY=PATIENT):
-        held(temporal.address, lambda bench: side_by_side(bench, caplog, SOON_SECONDS))
+        run_on_temporal(temporal.address, lambda bench: side_by_side(bench, caplog, SOON_SECONDS))
 
 
 def test_ablation_without_its_own_delay_it_waits_for_temporals(temporal, caplog):
     ours = patched(temporal_activities, unknown_delay=lambda _attempt: None)
     with patched(temporal_workflow, RETRY=PATIENT), ours, pytest.raises(AssertionError):
-        held(temporal.address, lambda bench: side_by_side(bench, caplog, 5.0))
+        run_on_temporal(temporal.address, lambda bench: side_by_side(bench, caplog, 5.0))

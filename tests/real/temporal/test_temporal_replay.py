@@ -19,7 +19,7 @@ from tenure.testing.contracts.engine import ended
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
 from tenure.testing.plans import PLANS
-from tests.real.support.temporal_planes import TemporalBench, held, paced
+from tests.real.support.temporal_planes import TemporalBench, run_on_temporal, with_real_time_limits
 from tests.real.temporal.histories import PLACE, waiting
 
 pytestmark = pytest.mark.timeout(300)
@@ -80,7 +80,10 @@ def test_an_open_run_goes_on_under_another_plan_and_another_order_of_undos(tempo
         name = await waiting(old)
         await bench.stop(old)
         steps = [stage for stage in PLANS["waits"].stages if stage[0].name != "runtime"]
-        bench.plans = [*bench.plans, paced(Plan("waits", stages=tuple(steps), version=2))]
+        bench.plans = [
+            *bench.plans,
+            with_real_time_limits(Plan("waits", stages=tuple(steps), version=2)),
+        ]
 
         def other_order(plan, progress, intents, now):
             moves = real(plan, progress, intents, now)
@@ -93,4 +96,4 @@ def test_an_open_run_goes_on_under_another_plan_and_another_order_of_undos(tempo
             assert await ended(new, name) is OperationState.COMPENSATED
         assert not bench.world.holds()
 
-    held(temporal.address, scenario)
+    run_on_temporal(temporal.address, scenario)

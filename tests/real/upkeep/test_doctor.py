@@ -12,7 +12,7 @@ from tenure.faces.cli import main as cli
 from tenure.testing.servers import PostgresServer
 from tests.contract.support.nats_server import BINARY, NatsServer
 from tests.real.postgres.test_postgres_events import stranger
-from tests.real.support.postgres import eventually, opened
+from tests.real.support.postgres import eventually, open_store
 from tests.real.support.standby import SYNCHRONOUS, ask, standby_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -46,7 +46,7 @@ def on(url: str, *statements: str) -> list[asyncpg.Record]:
 
 
 async def start(url: str) -> None:
-    async with opened(url):
+    async with open_store(url):
         pass
 
 

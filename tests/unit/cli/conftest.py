@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.support.cli_runner import Typed
+from tests.unit.support.cli_runner import CliRunner
 
 
 @pytest.fixture
@@ -10,6 +10,6 @@ def typing(monkeypatch, capsys):
     """Makes a terminal for somebody of a role."""
 
     def at(face, address, role="operator"):
-        return Typed(address, face.tokens[role], monkeypatch, capsys)
+        return CliRunner(address, face.tokens[role], monkeypatch, capsys)
 
     return at

@@ -15,7 +15,7 @@ from tenure.faces.cli.exits import Exit
 from tenure.faces.http.server import Listen, serving
 from tenure.ports.runtime import LogPart
 from tenure.ports.store import Change, Set
-from tests.unit.support.api_client import faced
+from tests.unit.support.api_client import api_test
 from tests.unit.support.fixed_answer_server import answers
 
 RUN = ("--command", "true")
@@ -34,7 +34,7 @@ async def served(face):
         yield address
 
 
-@faced
+@api_test
 async def test_the_verbs_of_an_agent(face, typing):
     async with served(face) as address:
         tenure = typing(face, address)
@@ -74,7 +74,7 @@ async def test_the_verbs_of_an_agent(face, typing):
         assert (code, yaml.safe_load(out)["kind"]) == (0, "delete_agent")
 
 
-@faced
+@api_test
 async def test_agents_are_listed_by_every_state_but_the_last(face, typing):
     async with served(face) as address:
         tenure = typing(face, address)
@@ -83,7 +83,7 @@ async def test_agents_are_listed_by_every_state_but_the_last(face, typing):
             assert code == (2 if state is AgentState.DELETED else 0), err
 
 
-@faced
+@api_test
 async def test_an_invitation_is_printed_once(face, typing):
     async with served(face) as address:
         tenure = typing(face, address)
@@ -92,7 +92,7 @@ async def test_an_invitation_is_printed_once(face, typing):
         assert (code, out.startswith("invitation-"), err[-4:]) == (0, True, "UTC\n")
 
 
-@faced
+@api_test
 async def test_a_refused_creation_prints_no_name_and_ends_with_one(face, typing):
     async with served(face) as address:
         tenure = typing(face, address)
@@ -115,7 +115,7 @@ async def test_a_refused_creation_prints_no_name_and_ends_with_one(face, typing)
         assert (code, out.split()[0]) == (0, "identity")
 
 
-@faced
+@api_test
 async def test_an_agent_comes_from_a_file_or_from_options_not_from_both(face, typing, folder):
     one = folder / "one.yaml"
     one.write_text("name: a\nruntime: {command: ['true']}\n")
@@ -131,7 +131,7 @@ async def test_an_agent_comes_from_a_file_or_from_options_not_from_both(face, ty
         assert (code, "tenure apply makes them all" in err) == (2, True)
 
 
-@faced
+@api_test
 async def test_files_are_applied_planned_exported_and_pruned(face, typing, folder):
     where = folder / "files"
     where.mkdir()
@@ -167,7 +167,7 @@ async def test_files_are_applied_planned_exported_and_pruned(face, typing, folde
         assert (code, "0 created" in err) == (0, True)
 
 
-@faced
+@api_test
 async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folder):
     file = folder / "a.yaml"
     odd = "name: odd\nruntime: {command: [x], network: {egress: [a]}}"
@@ -200,7 +200,7 @@ async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folde
         assert (code, "command: there is no such thing" in err) == (1, True)
 
 
-@faced
+@api_test
 async def test_an_apply_without_a_token_for_it_stops_at_once(face, typing, folder):
     file = folder / "a.yaml"
     file.write_text("name: a\nruntime: {command: ['true']}\n---\nname: b\nruntime: {command: [x]}")
@@ -215,7 +215,7 @@ async def test_an_apply_without_a_token_for_it_stops_at_once(face, typing, folde
         assert (code, "(quota_exceeded)\n  tenure quota show\n" in err) == (1, True)
 
 
-@faced
+@api_test
 async def test_what_an_admin_asks(face, typing, monkeypatch):
     async with served(face) as address:
         tenure = typing(face, address, "admin")
@@ -264,7 +264,7 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         assert {one["result"] for one in found if one["check"] in {"server", "token"}} == {"ok"}
 
 
-@faced
+@api_test
 async def test_an_invocation_ends_as_the_agent_answers(face, typing, folder):
     good = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nhi"
     bad = b"HTTP/1.1 418 No\r\nContent-Length: 3\r\n\r\nno!"
@@ -278,7 +278,7 @@ async def test_an_invocation_ends_as_the_agent_answers(face, typing, folder):
         ):
             listening = await asyncio.start_server(answers(text), "127.0.0.1", 0)
             port = listening.sockets[0].getsockname()[1]
-            face.held["runtime"].address = f"127.0.0.1:{port}"
+            face.providers["runtime"].address = f"127.0.0.1:{port}"
             await tenure("agent", "create", name, *RUN)
             said = await tenure("agent", "invoke", name, "{}", "--session", "s" * 33)
             assert said[:2] == (code, out), said
@@ -292,7 +292,7 @@ async def test_an_invocation_ends_as_the_agent_answers(face, typing, folder):
         assert (await tenure("agent", "invoke", "nobody", "{}"))[0] == 1
 
 
-@faced
+@api_test
 async def test_a_followed_log_ends_with_its_agent(face, typing, monkeypatch):
     parts = iter(["a\nb\nc\n", "", "d\n"])
 
@@ -301,7 +301,7 @@ async def test_a_followed_log_ends_with_its_agent(face, typing, monkeypatch):
         return LogPart(text, since + len(text))
 
     monkeypatch.setattr(logs, "LOOK_SECONDS", 0.01)
-    face.held["runtime"].follow = follow
+    face.providers["runtime"].follow = follow
     async with served(face) as address:
         tenure = typing(face, address)
         await tenure("agent", "create", "a", *RUN)
@@ -326,7 +326,7 @@ class Printing:
     def __init__(self, face, printed) -> None:
         self._printed = printed
         self._read: dict[str, int] = {}
-        face.held["runtime"].follow = self.follow
+        face.providers["runtime"].follow = self.follow
 
     async def follow(self, key, *, since):
         self._read[key.text] = since
@@ -340,19 +340,19 @@ class Printing:
                 await asyncio.sleep(0.005)
 
 
-@faced
+@api_test
 async def test_a_followed_log_goes_on_with_a_new_runtime(face, typing, printed):
     printing = Printing(face, printed)
     async with served(face) as address:
         tenure = typing(face, address)
         await tenure("agent", "create", "a", *RUN)
-        (first,) = face.held["runtime"].things
+        (first,) = face.providers["runtime"].things
         printed[first] = "one\ntwo\nthree\n"
         following = asyncio.ensure_future(tenure("agent", "logs", "a", "-n", "1", "--follow"))
         await printing.heard(first)
         for verb in (":suspend", ":resume"):
             await face.ask("POST", f"/v1/agents/a{verb}", headers=WAIT)
-        (second,) = face.held["runtime"].things
+        (second,) = face.providers["runtime"].things
         assert second != first
         printed[second] = "fresh\n"
         await printing.heard(second)
@@ -364,7 +364,7 @@ async def test_a_followed_log_goes_on_with_a_new_runtime(face, typing, printed):
         assert await following == (0, "three\nfresh\nmore\n", "")
 
 
-@faced
+@api_test
 async def test_a_log_that_is_followed_while_nothing_comes_says_why(face, typing, printed):
     printing = Printing(face, printed)
     async with served(face) as address:
@@ -373,7 +373,7 @@ async def test_a_log_that_is_followed_while_nothing_comes_says_why(face, typing,
         assert (await tenure("agent", "logs", "failed", "--follow"))[0] == 0
         await tenure("agent", "create", "a", *RUN)
         await tenure("agent", "suspend", "a", "--keep-runtime")
-        (key,) = face.held["runtime"].things
+        (key,) = face.providers["runtime"].things
         following = asyncio.ensure_future(tenure("agent", "logs", "a", "--follow"))
         await printing.heard(key)
         await face.ask("DELETE", "/v1/agents/a", headers=WAIT)
@@ -381,13 +381,13 @@ async def test_a_log_that_is_followed_while_nothing_comes_says_why(face, typing,
         assert (code, "agent a is suspended: what it prints once" in err) == (0, True)
 
 
-@faced
+@api_test
 async def test_a_followed_log_ends_with_its_token(face, typing, printed):
     printing = Printing(face, printed)
     async with served(face) as address:
         tenure = typing(face, address, "viewer")
         await face.ask("POST", "/v1/agents", AGENT, headers=WAIT)
-        (key,) = face.held["runtime"].things
+        (key,) = face.providers["runtime"].things
         following = asyncio.ensure_future(tenure("agent", "logs", "a", "--follow"))
         await printing.heard(key)
         for one in (await face.ask("GET", "/v1/tokens", token="admin")).json["items"]:

@@ -25,8 +25,8 @@ from tenure.faces.cli.exits import Exit, Unreachable
 from tenure.faces.http.server import Listen, serving
 from tenure.ports.store import Change, Drop, Put
 from tenure.testing.patches import patched
-from tests.unit.support.api_client import faced
-from tests.unit.support.cli_runner import Typed
+from tests.unit.support.api_client import api_test
+from tests.unit.support.cli_runner import CliRunner
 
 CALLER = Caller("default", "admin", Role.ADMIN)
 
@@ -37,7 +37,7 @@ async def made(face, name="alpha"):
     return (await reads.wait(face.plane, "default", asked.id, seconds=30)).agent
 
 
-@faced
+@api_test
 async def test_events_are_listed_by_what_they_are_about(face, typing):
     uid = await made(face)
     async with serving(face.http_state, Listen(port=0)) as address:
@@ -52,7 +52,7 @@ async def test_events_are_listed_by_what_they_are_about(face, typing):
         assert (await tenure("event", "list", "--type", "nonsense"))[0] == 2
 
 
-@faced
+@api_test
 async def test_events_are_watched_as_they_are_committed(face, typing):
     async with serving(face.http_state, Listen(port=0)) as address:
         watching = subprocess.Popen(  # noqa: ASYNC220 (it begins at once)
@@ -77,7 +77,7 @@ async def test_events_are_watched_as_they_are_committed(face, typing):
             watching.stdout.close()
 
 
-@faced
+@api_test
 async def test_a_subscription_and_whom_is_waited_for(face, typing):
     await made(face)
     async with serving(face.http_state, Listen(port=0)) as address:
@@ -153,7 +153,7 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert (await tenure("subscription", "show", name))[0] == 1
 
 
-@faced
+@api_test
 async def test_a_secret_shown_once_is_shown_in_every_form(face, typing, tmp_path_factory):
     object.__setattr__(face.plane, "seal", LocalSeal(tmp_path_factory.mktemp("s") / "key"))
     async with serving(face.http_state, Listen(port=0)) as address:
@@ -172,7 +172,7 @@ async def test_a_secret_shown_once_is_shown_in_every_form(face, typing, tmp_path
         assert "tenure_" in told
 
 
-@faced
+@api_test
 async def test_a_watch_ends_with_its_token(face, typing):
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address, "viewer")
@@ -222,7 +222,7 @@ def test_a_watch_goes_on_after_the_last_event_seen(form, monkeypatch, capsys):
     async def main() -> tuple[int, str, str]:
         async with await asyncio.start_server(connected, "127.0.0.1", 0) as listening:
             address = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-            tenure = Typed(address, "t", monkeypatch, capsys)
+            tenure = CliRunner(address, "t", monkeypatch, capsys)
             return await tenure("event", "watch", "--after", "3", "-o", form)
 
     code, out, err = asyncio.run(main())
@@ -267,7 +267,7 @@ async def watched(face, typing, *words, lines):
                 return Watched(*await watching)
 
 
-@faced
+@api_test
 async def test_a_watch_is_ended_by_ctrl_c_without_a_complaint(face, typing, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -281,14 +281,14 @@ async def test_a_watch_is_ended_by_ctrl_c_without_a_complaint(face, typing, monk
     ("form", "holds"),
     [("table", "agent.ready"), ("json", '"subject": "'), ("name", "-"), ("yaml", "---")],
 )
-@faced
+@api_test
 async def test_events_are_printed_in_any_form(face, typing, form, holds):
     await made(face)
     seen = await watched(face, typing, "--type", "agent.*", "--after", "0", "-o", form, lines=2)
     assert (seen.code, holds in seen.out) == (Exit.AUTHENTICATION, True)
 
 
-@faced
+@api_test
 async def test_from_now_on_is_after_all_that_is_there(face, typing, monkeypatch):
     await made(face)
     began: list[int] = []
@@ -309,7 +309,7 @@ async def test_from_now_on_is_after_all_that_is_there(face, typing, monkeypatch)
     assert "agent.ready" in seen.out
 
 
-@faced
+@api_test
 async def test_what_is_no_longer_kept_is_said_and_a_broken_connection_goes_on(
     face, typing, monkeypatch
 ):
@@ -333,7 +333,7 @@ async def test_what_is_no_longer_kept_is_said_and_a_broken_connection_goes_on(
     assert "nobody answers" in seen.err
 
 
-@faced
+@api_test
 async def test_a_list_goes_on_after_an_event_that_is_named_by_its_id(face, typing):
     await made(face)
     async with serving(face.http_state, Listen(port=0)) as address:
@@ -348,7 +348,7 @@ async def test_a_list_goes_on_after_an_event_that_is_named_by_its_id(face, typin
             assert (code, "is no id of an event" in err) == (Exit.USAGE, True), odd
 
 
-@faced
+@api_test
 async def test_who_may_not_watch_is_told(face, typing):
     async with serving(face.http_state, Listen(port=0)) as address:
         face.tokens["nobody"] = "tenure_nonsense"

@@ -19,7 +19,7 @@ from tenure.reconcilers.driver import reconciling
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS
 from tenure.testing.patches import patched
-from tests.unit.support.api_client import faced
+from tests.unit.support.api_client import api_test
 
 CALLER = Caller("default", "admin", Role.ADMIN)
 
@@ -30,7 +30,7 @@ async def made(face, name, **more):
     return (await reads.wait(face.plane, "default", asked.id, seconds=30)).agent
 
 
-@faced
+@api_test
 async def test_a_finding_is_listed_shown_and_resolved(face, typing):
     body = {"what": "it is lost", "failing_since": 0.0, "expires_at": 60.0}
     seen = Sighting("orphans", FindingKind.DRIFT, "x", "default", "someone", "r1", body)
@@ -55,7 +55,7 @@ async def test_a_finding_is_listed_shown_and_resolved(face, typing):
         assert row.endswith(f"{instant(found['resolved_at'])}  it is lost")
 
 
-@faced
+@api_test
 async def test_a_resource_that_nobody_knows_is_removed_by_its_finding(face, typing):
     said = {"what": "runtime r1 is unknown", "provider": "runtime", "generation": 1}
     kind = FindingKind.UNVERIFIABLE
@@ -75,7 +75,7 @@ async def test_a_resource_that_nobody_knows_is_removed_by_its_finding(face, typi
         assert (await tenure("finding", "list", "-o", "name"))[1] == ""
 
 
-@faced
+@api_test
 async def test_who_does_not_lead_says_so(face, typing):
     async with serving(face.http_state, Listen(port=0)) as address:
         code, _, told = await typing(face, address, "admin")("reconcile", "--dry-run")
@@ -83,7 +83,7 @@ async def test_who_does_not_lead_says_so(face, typing):
         assert "not_leading" in told
 
 
-@faced
+@api_test
 async def test_who_is_asked_takes_the_lead_from_one_that_may_have_no_face(face, typing):
     worker = Leader(face.plane, LEADERS)
     assert await worker.renew()
@@ -109,10 +109,10 @@ async def lose(_leader):
     return False
 
 
-@faced
+@api_test
 async def test_what_is_seen_and_what_could_not_look_is_said(face, typing):
     await made(face, "alpha")
-    face.held["runtime"].things.clear()
+    face.providers["runtime"].things.clear()
     async with (
         serving(face.http_state, Listen(port=0)) as address,
         reconciling(face.plane, clock=SystemClock(), seconds=1_000.0),
@@ -133,7 +133,7 @@ async def test_what_is_seen_and_what_could_not_look_is_said(face, typing):
         assert "leases could not look" in told
 
 
-@faced
+@api_test
 async def test_at_a_terminal_sub_agents_go_only_after_a_yes(face, typing, monkeypatch):
     await made(face, "root")
     await made(face, "left", parent="root")
@@ -157,7 +157,7 @@ async def test_at_a_terminal_sub_agents_go_only_after_a_yes(face, typing, monkey
         assert asked == []
 
 
-@faced
+@api_test
 async def test_what_would_go_with_an_agent_is_a_tree(face, typing):
     await made(face, "root")
     await made(face, "left", parent="root")

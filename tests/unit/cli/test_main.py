@@ -45,7 +45,7 @@ NOT_FOR_HASTE = {"rich", "yaml", "msgspec", "aiohttp", "httpx", "requests", "sta
 
 
 @pytest.mark.parametrize(
-    ("typed", "allowed"),
+    ("arguments", "allowed"),
     [
         (["--version"], set()),
         (["--help"], set()),
@@ -56,13 +56,13 @@ NOT_FOR_HASTE = {"rich", "yaml", "msgspec", "aiohttp", "httpx", "requests", "sta
         (["plan", "-f", "gone.yaml"], {"yaml"}),
     ],
 )
-def test_a_command_imports_no_more_than_it_needs(typed, allowed):
+def test_a_command_imports_no_more_than_it_needs(arguments, allowed):
     script = (
         "import sys; from tenure.faces.cli.main import main; code = main(sys.argv[1:]);"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", script, *typed], capture_output=True, text=True, check=True
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
     )
     found = set(ran.stderr.splitlines()[-1].split())
     assert "click" in found
@@ -94,8 +94,8 @@ def test_every_command_has_help_that_teaches(capsys):
 def examples_of(command: click.Command):
     """What its help says one types, each as its words; what is typed inside another one too."""
     for line in (command.epilog or "").splitlines():
-        for typed in re.findall(r"\btenure [^()|&>]*", line):
-            yield shlex.split(typed.partition("  ")[0].replace("$", ""))[1:]
+        for arguments in re.findall(r"\btenure [^()|&>]*", line):
+            yield shlex.split(arguments.partition("  ")[0].replace("$", ""))[1:]
 
 
 def test_every_example_is_one_that_can_be_typed():
@@ -105,8 +105,8 @@ def test_every_example_is_one_that_can_be_typed():
     for command in (root, *groups.values(), *EVERY.values()):
         assert command is not None
         for words in examples_of(command):
-            typed = next(path for path in (tuple(words[:2]), tuple(words[:1])) if path in EVERY)
-            options = EVERY[typed].params
+            arguments = next(path for path in (tuple(words[:2]), tuple(words[:1])) if path in EVERY)
+            options = EVERY[arguments].params
             known = {name for one in options for name in (*one.opts, *one.secondary_opts)}
             said = {word for word in words if word.startswith("-") and word != "-"}
             assert said <= known, (words, said - known)
@@ -125,7 +125,7 @@ def test_every_command_that_asks_takes_the_same_options():
 
 
 @pytest.mark.parametrize(
-    ("typed", "code", "words"),
+    ("arguments", "code", "words"),
     [
         (["agnt"], 2, "did you mean agent?"),
         (["worker"], 2, "a worker needs a shared store"),
@@ -144,8 +144,8 @@ def test_every_command_that_asks_takes_the_same_options():
         (["operation", "adopt", "0" * 32, "s", "--result", "{"], 2, "--result"),
     ],
 )
-def test_what_cannot_be_done_ends_with_its_code_and_a_sentence(typed, code, words, capsys):
-    assert cli.main(typed) == code
+def test_what_cannot_be_done_ends_with_its_code_and_a_sentence(arguments, code, words, capsys):
+    assert cli.main(arguments) == code
     out, err = capsys.readouterr()
     assert out == ""
     assert words in err

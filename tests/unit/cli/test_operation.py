@@ -5,10 +5,10 @@ import json
 from tenure.core.operation import OperationState
 from tenure.faces.cli import operation, progress
 from tenure.faces.http.server import Listen, serving
-from tests.unit.support.api_client import faced
+from tests.unit.support.api_client import api_test
 
 
-@faced
+@api_test
 async def test_a_stuck_operation_ends_a_wait_with_six_and_what_can_be_done(face, typing):
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
@@ -29,7 +29,7 @@ async def test_a_stuck_operation_ends_a_wait_with_six_and_what_can_be_done(face,
         assert (await tenure("operation", "retry", name))[0] == 1
 
 
-@faced
+@api_test
 async def test_what_holds_nothing_is_done_again_or_given_up(face, typing):
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
@@ -46,7 +46,7 @@ async def test_what_holds_nothing_is_done_again_or_given_up(face, typing):
         assert (await tenure("operation", "watch", name))[0] == 1
 
 
-@faced
+@api_test
 async def test_a_cancel_ends_with_zero_once_it_is_undone(face, typing):
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
@@ -58,7 +58,7 @@ async def test_a_cancel_ends_with_zero_once_it_is_undone(face, typing):
         assert "waits was undone" in err
 
 
-@faced
+@api_test
 async def test_without_a_stream_it_looks_again_and_again(face, typing, monkeypatch):
     monkeypatch.setattr(progress, "_stream", lambda *_: False)
     async with serving(face.http_state, Listen(port=0)) as address:
@@ -72,7 +72,7 @@ async def test_without_a_stream_it_looks_again_and_again(face, typing, monkeypat
         assert (code, "is WAITING after 0.3 s" in err) == (5, True)
 
 
-@faced
+@api_test
 async def test_every_page_of_a_list_is_read_and_the_last_are_shown(face, typing, monkeypatch):
     monkeypatch.setattr("tenure.faces.cli.client.PAGE", 2)
     async with serving(face.http_state, Listen(port=0)) as address:
@@ -88,7 +88,7 @@ async def test_every_page_of_a_list_is_read_and_the_last_are_shown(face, typing,
         assert (code, out) == (0, "[]\n")
 
 
-@faced
+@api_test
 async def test_what_is_not_there_and_what_may_not_be_asked_end_apart(face, typing):
     async with serving(face.http_state, Listen(port=0)) as address:
         assert (await typing(face, address)("operation", "show", "0" * 32))[0] == 1

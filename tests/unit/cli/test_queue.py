@@ -4,20 +4,20 @@ import json
 
 from tenure.faces.cli.exits import Exit
 from tests.unit.cli.test_agent import RUN, served
-from tests.unit.support.api_client import faced
+from tests.unit.support.api_client import api_test
 
 LATER = ("--no-wait", "-o", "json")
 
 
 async def begun(face, tenure) -> str:
     """An agent whose creation does not end before its runtime is let go; that operation."""
-    face.held["runtime"].holding = True
+    face.providers["runtime"].holding = True
     code, out, _ = await tenure("agent", "create", "a", *RUN, *LATER)
     assert code == 0
     return str(json.loads(out)["id"])
 
 
-@faced
+@api_test
 async def test_a_suspend_waits_for_the_creation_before_it(face, typing):
     async with served(face) as address:
         tenure = typing(face, address)
@@ -30,14 +30,14 @@ async def test_a_suspend_waits_for_the_creation_before_it(face, typing):
         code, _, err = await tenure("agent", "resume", "a", "--queue")
         assert code == Exit.FAILED, "one can wait"
         assert "tenure operation watch" in err
-        face.held["runtime"].holding = False
+        face.providers["runtime"].holding = False
         await face.until(created, "SUCCEEDED")
         await face.until(json.loads(out)["id"], "SUCCEEDED")
         assert (await tenure("agent", "resume", "a", "--queue"))[0] == 0, "nobody is before it now"
         assert (await face.ask("GET", "/v1/agents/a")).json["state"] == "READY"
 
 
-@faced
+@api_test
 async def test_what_is_accepted_at_once_does_not_wait_though_it_was_told_to(face, typing):
     """A delete takes an agent back that is being created: it never has to wait for that."""
     async with served(face) as address:
@@ -47,4 +47,4 @@ async def test_what_is_accepted_at_once_does_not_wait_though_it_was_told_to(face
         assert code == 0
         await face.until(created, "COMPENSATED")
         await face.until(json.loads(out)["id"], "SUCCEEDED")
-        assert face.held["identity"].things == {}
+        assert face.providers["identity"].things == {}

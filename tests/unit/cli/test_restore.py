@@ -12,7 +12,7 @@ from tenure.home.shared_settings import SharedSettingsFile
 from tenure.settings import Settings
 from tenure.wiring import managing
 from tests.unit.cli.test_agent import served
-from tests.unit.support.api_client import faced
+from tests.unit.support.api_client import api_test
 
 
 @pytest.fixture
@@ -27,53 +27,53 @@ def home(tmp_path):
     return place
 
 
-def typed(capsys, home, *words):
+def run_cli(capsys, home, *words):
     code = cli.main([*words, "--home", str(home)])
     return (code, *capsys.readouterr())
 
 
 def test_a_home_is_backed_up_and_put_back_under_a_new_epoch(home, tmp_path, capsys):
     copy = tmp_path / "copy"
-    assert typed(capsys, home, "backup", str(copy))[0] == 0
-    assert typed(capsys, home, "backup", str(copy))[0] == 1, "nothing is written over"
-    code, out, _ = typed(capsys, home, "restore", str(copy), "--yes", "-o", "json")
+    assert run_cli(capsys, home, "backup", str(copy))[0] == 0
+    assert run_cli(capsys, home, "backup", str(copy))[0] == 1, "nothing is written over"
+    code, out, _ = run_cli(capsys, home, "restore", str(copy), "--yes", "-o", "json")
     assert code == 0
     assert json.loads(out)["epoch"] == 2
-    code, out, told = typed(capsys, tmp_path / "new", "restore", str(copy))
+    code, out, told = run_cli(capsys, tmp_path / "new", "restore", str(copy))
     assert code == 0
     assert "restore --confirm" in told
     assert "epoch" in out
 
 
 def test_a_backup_without_the_store_says_how_new_its_audit_head_is(home, tmp_path, capsys):
-    code, out, _ = typed(capsys, home, "backup", str(tmp_path / "file"))
+    code, out, _ = run_cli(capsys, home, "backup", str(tmp_path / "file"))
     assert (code, "as the home remembers" in out) == (0, False)
     terms = SharedSettingsFile(home).read()
     assert terms is not None
     SharedSettingsFile(home).write(
         terms._replace(store="postgresql://tenure@db/tenure (schema tenure)")
     )
-    code, out, _ = typed(capsys, home, "backup", str(tmp_path / "without"))
+    code, out, _ = run_cli(capsys, home, "backup", str(tmp_path / "without"))
     assert (code, "as the home remembers it" in out) == (0, True)
-    code, out, told = typed(capsys, home, "restore", str(tmp_path / "without"), "--yes")
+    code, out, told = run_cli(capsys, home, "restore", str(tmp_path / "without"), "--yes")
     assert (code, out) == (0, "the home is restored, its store is not; epoch 2\n")
     assert "and is as it was: postgresql://tenure@db/tenure (schema tenure). If" in told
     assert f"next: tenure up --home {home} --store URL, before any worker, then" in told
 
 
 def test_a_home_is_held_by_hand(home, capsys):
-    code, out, _ = typed(capsys, home, "restore", "--hold", "--yes")
+    code, out, _ = run_cli(capsys, home, "restore", "--hold", "--yes")
     assert code == 0
     assert "2" in out
 
 
 def test_what_is_no_backup_and_what_says_too_much_is_refused(home, tmp_path, capsys):
-    assert typed(capsys, home, "restore", str(tmp_path / "nowhere"))[0] in {1, 2}
-    assert typed(capsys, home, "restore", "--hold", "--confirm")[0] == 2
-    assert typed(capsys, home, "restore", "--review")[0] == 1, "no server runs there"
+    assert run_cli(capsys, home, "restore", str(tmp_path / "nowhere"))[0] in {1, 2}
+    assert run_cli(capsys, home, "restore", "--hold", "--confirm")[0] == 2
+    assert run_cli(capsys, home, "restore", "--review")[0] == 1, "no server runs there"
 
 
-@faced
+@api_test
 async def test_a_held_plane_is_looked_at_and_let_go(face, typing):
     await face.plane.pause.remember(held="it was restored")
     async with served(face) as address:
@@ -128,9 +128,9 @@ def test_a_review_shows_the_first_of_many_and_says_that_there_are_more():
 
 def test_a_file_that_cannot_be_written_is_named(home, tmp_path, capsys):
     copy = tmp_path / "copy"
-    assert typed(capsys, home, "backup", str(copy))[0] == 0
+    assert run_cli(capsys, home, "backup", str(copy))[0] == 0
     taken = tmp_path / "taken"
     taken.write_text("a file")
-    code, _, err = typed(capsys, taken, "restore", str(copy), "--yes")
+    code, _, err = run_cli(capsys, taken, "restore", str(copy), "--yes")
     assert code == Exit.FAILED
     assert "taken" in err

@@ -4,10 +4,10 @@ import asyncio
 import time
 
 from tenure.faces.http.server import Listen, serving
-from tests.unit.support.api_client import faced
+from tests.unit.support.api_client import api_test
 
 
-@faced
+@api_test
 async def test_it_returns_once_the_plane_is_ready(face, typing):
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
@@ -19,7 +19,7 @@ async def test_it_returns_once_the_plane_is_ready(face, typing):
         assert (await waiting)[0] == 0
 
 
-@faced
+@api_test
 async def test_what_is_not_ready_in_time_is_named(face, typing):
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
@@ -32,7 +32,7 @@ async def test_what_is_not_ready_in_time_is_named(face, typing):
     assert "no server answers" in told
 
 
-@faced
+@api_test
 async def test_a_server_that_is_silent_is_waited_for_no_longer(face, typing):
     async def silent(reader, writer):
         await reader.read()
@@ -47,7 +47,7 @@ async def test_a_server_that_is_silent_is_waited_for_no_longer(face, typing):
     assert "did not answer in time" in told
 
 
-@faced
+@api_test
 async def test_a_refusal_is_not_waited_out(face, typing, monkeypatch):
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)

@@ -18,7 +18,7 @@ from tenure.faces.cli.options import Waits
 from tenure.faces.cli.progress import Picture
 from tenure.faces.cli.where import ServerLocation
 from tenure.faces.http.server import Listen, serving
-from tests.unit.support.api_client import faced
+from tests.unit.support.api_client import api_test
 
 STREAM = "text/event-stream"
 NAME = "0" * 32
@@ -223,7 +223,7 @@ def test_what_was_undone_is_not_refused_afterwards():
     assert picture.fates["identity"] == "undone"
 
 
-@faced
+@api_test
 async def test_on_a_terminal_it_is_drawn(face, typing, monkeypatch):
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
@@ -233,7 +233,7 @@ async def test_on_a_terminal_it_is_drawn(face, typing, monkeypatch):
         assert "make has succeeded" in err
 
 
-@faced
+@api_test
 async def test_more_of_an_operators_verbs(face, typing):
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
@@ -252,7 +252,7 @@ async def test_more_of_an_operators_verbs(face, typing):
         assert [one["kind"] for one in json.loads(out)] == ["create_agent"]
 
 
-@faced
+@api_test
 async def test_what_cannot_be_applied_is_told_and_the_rest_is_done(face, typing, folder):
     file = folder / "agents.yaml"
     file.write_text(

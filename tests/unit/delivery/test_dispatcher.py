@@ -23,7 +23,7 @@ from tenure.delivery.relay import relaying
 from tenure.ports.bus import Destination
 from tenure.ports.store import Change
 from tests.unit.delivery.test_relay import counted
-from tests.unit.support.agent_planes import alive
+from tests.unit.support.agent_planes import agent_test
 from tests.unit.support.sinks import Sink
 
 TENANTS = ("north", "south", "east")
@@ -39,7 +39,7 @@ class Heard(Sink):
 
     @property
     def positions(self):
-        return [event.sequence for event in self.seen]
+        return [event.sequence for event in self.events]
 
 
 def event(number, tenant, type_, *, at=1.0):
@@ -70,24 +70,24 @@ def idle(count):
     return [Heard(f"idle{n}", f"other{n % 5}" if n % 2 else "north", wanted) for n in range(count)]
 
 
-@alive
-async def test_whom_an_event_does_not_concern_reads_nothing_for_it(lives):
-    reads, mine = counted(lives), Heard("mine", "north", EventFilter())
-    plane = lives.plane
+@agent_test
+async def test_whom_an_event_does_not_concern_reads_nothing_for_it(harness):
+    reads, mine = counted(harness), Heard("mine", "north", EventFilter())
+    plane = harness.plane
     async with carried_to(plane, mine, *idle(50)):
         await asyncio.sleep(1)
         reads.clear()
         for number in range(20):
             await happens(plane, event(number, "north", "agent.ready"))
             await asyncio.sleep(0.1)
-        assert len(mine.seen) == 20
+        assert len(mine.events) == 20
         assert reads["cursor"] <= 20 + 1, "those of one destination, of 51"
 
 
-@alive
-async def test_cursors_of_those_whom_nothing_concerns_move_on_all_the_same(lives, monkeypatch):
+@agent_test
+async def test_cursors_of_those_whom_nothing_concerns_move_on_all_the_same(harness, monkeypatch):
     monkeypatch.setattr(outbox, "SKIPPED_MAX", 10)
-    plane, sinks = lives.plane, idle(6)
+    plane, sinks = harness.plane, idle(6)
     plane.commits.notify()
     async with carried_to(plane, *sinks):
         await asyncio.sleep(1)
@@ -95,14 +95,14 @@ async def test_cursors_of_those_whom_nothing_concerns_move_on_all_the_same(lives
             await happens(plane, event(number, "north", "agent.ready"))
             await asyncio.sleep(0.1)
         await asyncio.sleep(dispatcher.IDLE_POLL_SECONDS)
-        cursors = {row["destination"]: row["position"] for row in await lives.rows("cursor")}
+        cursors = {row["destination"]: row["position"] for row in await harness.rows("cursor")}
         assert [cursors[sink.name] for sink in sinks] == [40] * 6
-        assert [sink.seen for sink in sinks] == [[]] * 6
+        assert [sink.events for sink in sinks] == [[]] * 6
         await asyncio.sleep(relay.TRIM_SECONDS + 1)
         assert await plane.store.list_events() == [], "what all have passed over is kept no longer"
         await happens(plane, event(41, "north", "agent.deleted"))
         await asyncio.sleep(0.1)
-        assert [len(sink.seen) for sink in sinks] == [1, 0] * 3
+        assert [len(sink.events) for sink in sinks] == [1, 0] * 3
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -113,9 +113,9 @@ def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(
     monkeypatch.setattr(outbox, "SKIPPED_MAX", 9)
     chance = random.Random(seed)
 
-    @alive
-    async def played(lives):
-        plane = replace(lives.plane, shared=chance.random() < 0.5)
+    @agent_test
+    async def played(harness):
+        plane = replace(harness.plane, shared=chance.random() < 0.5)
         made, sinks = 0, []
         for n in range(12):
             wanted = EventFilter(types=(chance.choice(TYPES),) if chance.random() < 0.7 else ())
@@ -160,11 +160,11 @@ def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(
     played()
 
 
-@alive
-async def test_a_wake_that_does_not_come_is_not_waited_for(lives, monkeypatch, caplog):
+@agent_test
+async def test_a_wake_that_does_not_come_is_not_waited_for(harness, monkeypatch, caplog):
     failures = [ZeroDivisionError("a bug"), StoreError("not now")]
     after, mine = feed.Feed.after, Heard("mine", "north", EventFilter())
-    plane = lives.plane
+    plane = harness.plane
     plane.commits.notify()
 
     async def failing(of, position, *, limit):
@@ -180,27 +180,27 @@ async def test_a_wake_that_does_not_come_is_not_waited_for(lives, monkeypatch, c
         monkeypatch.setattr(Dispatcher, "_wake_subscribers", lambda *_: None)
         await happens(plane, event(1, "north", "agent.ready"))
         await asyncio.sleep(1)
-        assert mine.seen == []
+        assert mine.events == []
         await asyncio.sleep(dispatcher.IDLE_POLL_SECONDS)
-        assert len(mine.seen) == 1
+        assert len(mine.events) == 1
 
 
-@alive
-async def test_letters_that_are_to_be_tried_again_are_tried_at_once(lives):
+@agent_test
+async def test_letters_that_are_to_be_tried_again_are_tried_at_once(harness):
     mine = Sink("mine")
-    plane = lives.plane
+    plane = harness.plane
     plane.commits.notify()
     async with relaying(plane, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
         asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine")
         view, _ = await subscriptions.create_subscription(plane, CALLER, asked)
         await asyncio.sleep(1)
-        bad = await lives.made("bad")
+        bad = await harness.create_ready("bad")
         mine.refuses.add(bad)
         plane.commits.notify()
         await asyncio.sleep(0.2)
-        assert mine.seen == []
+        assert mine.events == []
         assert (await subscriptions.get_subscription(plane, CALLER, view.id)).parked == 1
         mine.refuses.clear()
         await dead_letters.replay(plane, CALLER, view.id)
         await asyncio.sleep(0.2)
-        assert len(mine.seen) == len(await plane.store.list_events(limit=100))
+        assert len(mine.events) == len(await plane.store.list_events(limit=100))

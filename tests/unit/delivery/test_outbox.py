@@ -24,28 +24,28 @@ from tenure.delivery.retention import RetentionLimits
 from tenure.ports.bus import Destination
 from tenure.ports.store import Change, Drop, Put, Set
 from tenure.reconcilers.leader import TTL_SECONDS, Leader
-from tests.unit.support.agent_planes import alive
-from tests.unit.support.sinks import Sink, parked, relay_to, rows
+from tests.unit.support.agent_planes import agent_test
+from tests.unit.support.sinks import Sink, park_stream, relay_to, rows
 
 
-@alive
-async def test_every_event_arrives_once_in_the_order_of_its_agent(lives):
-    agents = [await lives.made(name) for name in ("alpha", "beta")]
+@agent_test
+async def test_every_event_arrives_once_in_the_order_of_its_agent(harness):
+    agents = [await harness.create_ready(name) for name in ("alpha", "beta")]
     sink = Sink()
-    relay = relay_to(lives.plane, sink)
+    relay = relay_to(harness.plane, sink)
     await relay.begin()
     await relay.tick()
-    assert len(sink.seen) == len(await rows(lives))
+    assert len(sink.events) == len(await rows(harness))
     for agent in agents:
         assert sink.of(agent) == list(range(1, len(sink.of(agent)) + 1))
     await relay.tick()
-    assert len(sink.seen) == len(await rows(lives))
+    assert len(sink.events) == len(await rows(harness))
 
 
-@alive
-async def test_a_relay_that_the_store_refuses_at_first_publishes_later(lives, caplog):
-    await lives.made("alpha")
-    store, sink = lives.plane.store, Sink()
+@agent_test
+async def test_a_relay_that_the_store_refuses_at_first_publishes_later(harness, caplog):
+    await harness.create_ready("alpha")
+    store, sink = harness.plane.store, Sink()
     refusals = [StoreFull("there is no room"), ZeroDivisionError("a bug")]
     commit = store.commit
 
@@ -54,7 +54,7 @@ async def test_a_relay_that_the_store_refuses_at_first_publishes_later(lives, ca
             raise refusals.pop(0)
         return await commit(change)
 
-    relay = relay_to(lives.plane, sink)
+    relay = relay_to(harness.plane, sink)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "commit", refuse)
         task = asyncio.create_task(relay.run())
@@ -62,22 +62,22 @@ async def test_a_relay_that_the_store_refuses_at_first_publishes_later(lives, ca
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await relay.stop()
-    assert len(sink.seen) == len(await rows(lives)) > 0
+    assert len(sink.events) == len(await rows(harness)) > 0
     told = [record.getMessage() for record in caplog.records]
     assert "the relay cannot use the store: there is no room" in told
     assert "the relay failed; next attempt in a few seconds" in told
 
 
-@alive
-async def test_an_event_is_a_cloud_event(lives):
-    agent = await lives.made("alpha")
+@agent_test
+async def test_an_event_is_a_cloud_event(harness):
+    agent = await harness.create_ready("alpha")
     sink = Sink()
-    relay = relay_to(lives.plane, sink)
+    relay = relay_to(harness.plane, sink)
     await relay.begin()
     await relay.tick()
-    told = [msgspec.json.decode(event.body, type=CloudEvent) for event in sink.seen]
+    told = [msgspec.json.decode(event.body, type=CloudEvent) for event in sink.events]
     assert {one.specversion for one in told} == {"1.0"}
-    assert {one.source for one in told} == {f"urn:tenure:{lives.plane.id}"}
+    assert {one.source for one in told} == {f"urn:tenure:{harness.plane.id}"}
     assert {one.subject for one in told} == {agent}
     assert {one.type for one in told} <= {f"tenure.{event}" for event in EVENT_TYPES}
     assert "tenure.agent.ready" in {one.type for one in told}
@@ -86,145 +86,145 @@ async def test_an_event_is_a_cloud_event(lives):
     assert all(one.time.endswith("+00:00") for one in told)
 
 
-@alive
-async def test_a_destination_hears_only_of_what_it_wants(lives):
-    await lives.made("alpha")
+@agent_test
+async def test_a_destination_hears_only_of_what_it_wants(harness):
+    await harness.create_ready("alpha")
     sink = Sink()
-    relay = relay_to(lives.plane, sink, wanted=EventFilter(types=("agent.*",)))
+    relay = relay_to(harness.plane, sink, event_filter=EventFilter(types=("agent.*",)))
     await relay.begin()
     await relay.tick()
-    assert [event.type for event in sink.seen] == ["agent.creating", "agent.ready"]
+    assert [event.type for event in sink.events] == ["agent.creating", "agent.ready"]
 
 
-@alive
-async def test_one_agents_stream_is_parked_and_the_others_go_on(lives):
-    bad, good, sink, relay, done = await parked(lives)
+@agent_test
+async def test_one_agents_stream_is_parked_and_the_others_go_on(harness):
+    bad, good, sink, relay, done = await park_stream(harness)
     assert sink.of(bad) == []
     assert sink.of(good) == list(range(1, len(sink.of(good)) + 1))
-    dead = await lives.rows("letter")
+    dead = await harness.rows("letter")
     assert [row["agent"] for row in dead] == [bad] * len(dead)
     assert [row["sequence"] for row in dead] == list(range(1, len(dead) + 1))
-    (row,) = await lives.rows("parked")
+    (row,) = await harness.rows("parked")
     assert (row["agent"], row["why"]) == (bad, "not this one")
     # What comes later of it waits behind its letters, and then all of it comes in order.
-    await lives.verb("suspend", "bad")
+    await harness.run_verb("suspend", "bad")
     await relay.tick()
     assert sink.of(bad) == []
     sink.refuses.clear()
     assert done.retry_at is not None
-    await lives.loop_until(done.retry_at)
+    await harness.loop_until(done.retry_at)
     await relay.tick()
     assert sink.of(bad) == list(range(1, len(sink.of(bad)) + 1))
-    assert await lives.rows("letter") == [] == await lives.rows("parked")
-    assert {row["agent"] for row in await rows(lives)} == {bad, good}
-    assert len(sink.seen) == len(await rows(lives))
+    assert await harness.rows("letter") == [] == await harness.rows("parked")
+    assert {row["agent"] for row in await rows(harness)} == {bad, good}
+    assert len(sink.events) == len(await rows(harness))
 
 
-@alive
-async def test_a_destination_that_takes_nothing_is_left_alone_and_nothing_is_parked(lives):
-    agent = await lives.made("alpha")
+@agent_test
+async def test_a_destination_that_takes_nothing_is_left_alone_and_nothing_is_parked(harness):
+    agent = await harness.create_ready("alpha")
     sink, other = Sink(), Sink("other")
     sink.down = True
-    relay = relay_to(lives.plane, sink, other)
+    relay = relay_to(harness.plane, sink, other)
     await relay.begin()
     done = await relay.tick()
-    cursor = await lives.plane.store.find("cursor", ("sink",))
+    cursor = await harness.plane.store.find("cursor", ("sink",))
     assert (cursor["position"], cursor["attempts"]) == (0, 1)
     assert cursor["why"] == "ConnectionError: nobody is there"
     assert cursor["since"] is not None
     assert other.of(agent)
-    assert await lives.rows("parked") == []
+    assert await harness.rows("parked") == []
     again = await relay.tick()  # too soon: nobody is asked
     assert again.retry_at == done.retry_at
     sink.down = False
-    await lives.loop_until(done.retry_at)
+    await harness.loop_until(done.retry_at)
     await relay.tick()
-    assert sink.told == other.told
-    cursor = await lives.plane.store.find("cursor", ("sink",))
+    assert sink.deliveries == other.deliveries
+    cursor = await harness.plane.store.find("cursor", ("sink",))
     assert (cursor["attempts"], cursor["why"], cursor["since"]) == (0, "", None)
 
 
-@alive
-async def test_who_was_deposed_moves_no_cursor(lives):
-    await lives.made("alpha")
+@agent_test
+async def test_who_was_deposed_moves_no_cursor(harness):
+    await harness.create_ready("alpha")
     sink = Sink()
-    relay = relay_to(lives.plane, sink)
+    relay = relay_to(harness.plane, sink)
     await relay.begin()
     assert await relay.leader.renew()
 
     route = (await relay.routes())["sink"][1]
-    lease = await lives.plane.store.find(LeaseRecord, ("leader/relay",))
+    lease = await harness.plane.store.find(LeaseRecord, ("leader/relay",))
     taken = Set("lease", ("leader/relay",), {"token": lease.token + 1, "holder": "another"})
-    await lives.plane.store.commit(Change("", (), (taken,)))
+    await harness.plane.store.commit(Change("", (), (taken,)))
     with pytest.raises(LeaseLost):
-        await outbox.deliver_page(lives.plane, relay.leader, route)
-    assert (await lives.plane.store.find("cursor", ("sink",)))["position"] == 0
-    assert sink.seen  # it was published, and will be again: never a gap
+        await outbox.deliver_page(harness.plane, relay.leader, route)
+    assert (await harness.plane.store.find("cursor", ("sink",)))["position"] == 0
+    assert sink.events  # it was published, and will be again: never a gap
 
 
-@alive
-async def test_one_leads_until_its_lease_lapses(lives):
-    first, second = (Leader(lives.plane, "x") for _ in range(2))
+@agent_test
+async def test_one_leads_until_its_lease_lapses(harness):
+    first, second = (Leader(harness.plane, "x") for _ in range(2))
     assert await first.renew()
     assert not await second.renew()
     assert (first.leads, second.leads) == (True, False)
-    now = lives.plane.store.now()
-    await lives.loop_until(now + TTL_SECONDS + 1)
+    now = harness.plane.store.now()
+    await harness.loop_until(now + TTL_SECONDS + 1)
     assert (first.leads, second.leads) == (False, False)
     assert await second.renew()
     assert not await first.renew()
     await second.resign()
     assert await first.renew()
-    tokens = [row["token"] for row in await lives.rows("lease") if row["name"] == "leader/x"]
+    tokens = [row["token"] for row in await harness.rows("lease") if row["name"] == "leader/x"]
     assert tokens == [3]
 
 
-@alive
-async def test_no_destination_is_overlooked_however_many_there_are(lives, monkeypatch):
+@agent_test
+async def test_no_destination_is_overlooked_however_many_there_are(harness, monkeypatch):
     monkeypatch.setattr(pages, "PAGE_MAX", 2)
-    await lives.made("alpha")
+    await harness.create_ready("alpha")
     sinks, late = [Sink(name) for name in "abcd"], Sink("late")
     late.down = True
-    relay = relay_to(lives.plane, *sinks, late)
+    relay = relay_to(harness.plane, *sinks, late)
     await relay.begin()
     await relay.tick()
-    await lives.loop_until(lives.plane.store.now() + 61.0)
-    count = len(await rows(lives))
+    await harness.loop_until(harness.plane.store.now() + 61.0)
+    count = len(await rows(harness))
     await relay.leader.renew()
     relay.retention.limits = RetentionLimits(seconds=60.0)
     await relay.retention.trim()
-    assert len(await rows(lives)) == count
+    assert len(await rows(harness)) == count
 
 
 @pytest.mark.parametrize("down", [False, True])
-@alive
-async def test_a_page_of_agents_that_fail_holds_up_nobody_else(lives, down):
-    bad = [await lives.made(name) for name in ("one", "two")]
-    good = await lives.made("good")
+@agent_test
+async def test_a_page_of_agents_that_fail_holds_up_nobody_else(harness, down):
+    bad = [await harness.create_ready(name) for name in ("one", "two")]
+    good = await harness.create_ready("good")
     sink = Sink()
     sink.fails |= {*bad, good} if down else {*bad}
-    relay = relay_to(lives.plane, sink)
+    relay = relay_to(harness.plane, sink)
     await relay.begin()
     await relay.leader.renew()
-    events = await rows(lives)
+    events = await rows(harness)
     page = next(place for place, row in enumerate(events) if row["agent"] == good)
     assert {row["agent"] for row in events[:page]} == set(bad)
     route = replace((await relay.routes())["sink"][1], page=page)
     for _ in range(outbox.ISOLATION_ATTEMPTS):
-        done = await outbox.deliver_page(lives.plane, relay.leader, route)
-        await lives.loop_until(max(done.retry_at or 0.0, lives.plane.store.now()))
+        done = await outbox.deliver_page(harness.plane, relay.leader, route)
+        await harness.loop_until(max(done.retry_at or 0.0, harness.plane.store.now()))
         await relay.leader.renew()
     if down:  # it takes nothing from anybody: nobody is parked for that
-        assert await lives.rows("parked") == []
+        assert await harness.rows("parked") == []
         return
-    assert {row["agent"] for row in await lives.rows("parked")} == set(bad)
-    await outbox.deliver_page(lives.plane, relay.leader, route)
+    assert {row["agent"] for row in await harness.rows("parked")} == set(bad)
+    await outbox.deliver_page(harness.plane, relay.leader, route)
     assert sorted(set(sink.of(good))) == list(range(1, max(sink.of(good)) + 1))
 
 
-@alive
+@agent_test
 async def test_a_secret_that_was_changed_signs_beside_the_new_one_for_a_day(
-    lives, tmp_path, monkeypatch
+    harness, tmp_path, monkeypatch
 ):
     assert subscriptions.OVERLAP_SECONDS == 86_400
     monkeypatch.setattr(subscriptions, "OVERLAP_SECONDS", 600.0)  # a day of leases takes long
@@ -235,86 +235,86 @@ async def test_a_secret_that_was_changed_signs_beside_the_new_one_for_a_day(
             signed.append(destination.secrets)
             return await super().publish(destination, events)
 
-    object.__setattr__(lives.plane, "seal", LocalSeal(tmp_path / "key"))
+    object.__setattr__(harness.plane, "seal", LocalSeal(tmp_path / "key"))
     target = "https://billing.example/hooks"
     asked = SubscriptionRequest("mine", SubscriptionKind.WEBHOOK, target=target)
-    view, old = await subscriptions.create_subscription(lives.plane, CALLER, asked)
-    _, new = await subscriptions.rotate_secret(lives.plane, CALLER, view.id)
-    relay = Relay(lives.plane, buses={SubscriptionKind.WEBHOOK: Signing({target: Sink().take})})
+    view, old = await subscriptions.create_subscription(harness.plane, CALLER, asked)
+    _, new = await subscriptions.rotate_secret(harness.plane, CALLER, view.id)
+    relay = Relay(harness.plane, buses={SubscriptionKind.WEBHOOK: Signing({target: Sink().take})})
     route = (await relay.routes())[view.id][1]  # as the task of its destination keeps it
     assert route.destination.tenant == route.tenant == CALLER.tenant
     both = tuple(subscriptions.secret_of(one) for one in (new, old))
     for keys in (both, both[:1]):
-        await lives.made(f"agent-{len(keys)}")
+        await harness.create_ready(f"agent-{len(keys)}")
         await relay.leader.renew()
-        await outbox.deliver_page(lives.plane, relay.leader, route)
+        await outbox.deliver_page(harness.plane, relay.leader, route)
         assert set(signed) == {keys}
         signed.clear()
-        await lives.loop_until(lives.plane.store.now() + subscriptions.OVERLAP_SECONDS)
+        await harness.loop_until(harness.plane.store.now() + subscriptions.OVERLAP_SECONDS)
 
 
-@alive
-async def test_letters_are_bounded_and_then_the_cursor_waits(lives, monkeypatch):
+@agent_test
+async def test_letters_are_bounded_and_then_the_cursor_waits(harness, monkeypatch):
     monkeypatch.setattr(outbox, "LETTERS_MAX", 3)
-    bad, good, sink, relay, _ = await parked(lives)
-    await lives.verb("suspend", "bad")
+    bad, good, sink, relay, _ = await park_stream(harness)
+    await harness.run_verb("suspend", "bad")
     told: list[object] = []
-    sink.before = lambda event: told.append(event.agent)
+    sink.on_event = lambda event: told.append(event.agent)
     await relay.tick()
-    cursor = await lives.plane.store.find("cursor", ("sink",))
+    cursor = await harness.plane.store.find("cursor", ("sink",))
     assert "dead letters" in cursor["why"]
-    assert len(await lives.rows("letter")) == 3
+    assert len(await harness.rows("letter")) == 3
     assert told == []  # nothing is sent for whose failing there is no room
     sink.refuses.clear()
     for _ in range(3):
-        await lives.loop_until(lives.plane.store.now() + 60.0)
+        await harness.loop_until(harness.plane.store.now() + 60.0)
         await relay.tick()
     for agent in (bad, good):
         assert sink.of(agent) == list(range(1, max(sink.of(agent)) + 1))
-    assert await lives.rows("letter") == []
+    assert await harness.rows("letter") == []
 
 
-@alive
-async def test_a_stream_that_is_discarded_while_events_are_sent_leaves_no_letter(lives):
-    bad = await lives.made("bad")
-    await lives.made("good")
+@agent_test
+async def test_a_stream_that_is_discarded_while_events_are_sent_leaves_no_letter(harness):
+    bad = await harness.create_ready("bad")
+    await harness.create_ready("good")
     asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine")
-    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    view, _ = await subscriptions.create_subscription(harness.plane, CALLER, asked)
     sink = Sink("mine")
-    relay = Relay(lives.plane, buses={SubscriptionKind.NATS: LocalBus({"mine": sink.take})})
+    relay = Relay(harness.plane, buses={SubscriptionKind.NATS: LocalBus({"mine": sink.take})})
     parked = {"attempts": 1, "due_at": None, "why": "", "since": 1.0}
-    await lives.plane.store.commit(Change("", (), (Put("parked", (view.id, bad), parked),)))
-    await lives.verb("suspend", "bad")
-    await lives.verb("suspend", "good")
+    await harness.plane.store.commit(Change("", (), (Put("parked", (view.id, bad), parked),)))
+    await harness.run_verb("suspend", "bad")
+    await harness.run_verb("suspend", "good")
     real = outbox._send
     discarded: list[int] = []
 
     async def send(*given):
         if not discarded:
-            discarded.append(await dead_letters.discard(lives.plane, CALLER, view.id, agent=bad))
+            discarded.append(await dead_letters.discard(harness.plane, CALLER, view.id, agent=bad))
         return await real(*given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outbox, "_send", send)
         await relay.tick()
     assert discarded == [1]
-    assert await lives.rows("letter") == []
+    assert await harness.rows("letter") == []
     assert sink.of(bad)
 
 
-@alive
-async def test_a_letter_that_comes_while_its_stream_is_discarded_goes_with_it(lives):
-    bad = await lives.made("bad")
+@agent_test
+async def test_a_letter_that_comes_while_its_stream_is_discarded_goes_with_it(harness):
+    bad = await harness.create_ready("bad")
     asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine")
-    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    view, _ = await subscriptions.create_subscription(harness.plane, CALLER, asked)
     sink = Sink("mine")
     sink.refuses.add(bad)
-    relay = Relay(lives.plane, buses={SubscriptionKind.NATS: LocalBus({"mine": sink.take})})
-    await lives.verb("suspend", "bad")
+    relay = Relay(harness.plane, buses={SubscriptionKind.NATS: LocalBus({"mine": sink.take})})
+    await harness.run_verb("suspend", "bad")
     await relay.tick()
-    assert await lives.rows("letter")
-    await lives.verb("resume", "bad")
-    store = lives.plane.store
+    assert await harness.rows("letter")
+    await harness.run_verb("resume", "bad")
+    store = harness.plane.store
     commit, ticks = store.commit, [relay.tick]
 
     async def commit_late(change):
@@ -324,56 +324,56 @@ async def test_a_letter_that_comes_while_its_stream_is_discarded_goes_with_it(li
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "commit", commit_late)
-        await dead_letters.discard(lives.plane, CALLER, view.id, agent=bad)
+        await dead_letters.discard(harness.plane, CALLER, view.id, agent=bad)
     assert ticks == []
-    assert await lives.rows("parked") == [] == await lives.rows("letter")
+    assert await harness.rows("parked") == [] == await harness.rows("letter")
 
 
-@alive
-async def test_a_destination_without_a_cursor_is_none(lives):
-    await lives.made("alpha")
+@agent_test
+async def test_a_destination_without_a_cursor_is_none(harness):
+    await harness.create_ready("alpha")
     sink = Sink()
-    relay = relay_to(lives.plane, sink)
+    relay = relay_to(harness.plane, sink)
     assert await relay.leader.renew()
     assert await relay.tick() == outbox.DeliveryResult()
-    assert sink.seen == []
+    assert sink.events == []
 
 
-@alive
-async def test_more_letters_than_a_page_leave_in_order(lives, monkeypatch):
-    bad, _, sink, relay, done = await parked(lives)
-    letters_kept = len(await lives.rows("letter"))
+@agent_test
+async def test_more_letters_than_a_page_leave_in_order(harness, monkeypatch):
+    bad, _, sink, relay, done = await park_stream(harness)
+    letters_kept = len(await harness.rows("letter"))
     sink.refuses.clear()
     monkeypatch.setattr(outbox, "PAGE", 4)
     assert letters_kept > 2 * outbox.PAGE
     assert done.retry_at is not None
-    await lives.loop_until(done.retry_at)
+    await harness.loop_until(done.retry_at)
     for _ in range(letters_kept):
         await relay.tick()
     assert sink.of(bad) == list(range(1, letters_kept + 1))
-    assert await lives.rows("parked") == []
+    assert await harness.rows("parked") == []
 
 
-@alive
-async def test_a_deposed_relay_neither_retries_nor_trims(lives):
-    _, _, _, relay, done = await parked(lives)
-    kept = await lives.rows("letter")
-    other = Leader(lives.plane, "relay")
-    await lives.loop_until(max(done.retry_at or 0.0, lives.plane.store.now() + TTL_SECONDS + 1))
+@agent_test
+async def test_a_deposed_relay_neither_retries_nor_trims(harness):
+    _, _, _, relay, done = await park_stream(harness)
+    kept = await harness.rows("letter")
+    other = Leader(harness.plane, "relay")
+    await harness.loop_until(max(done.retry_at or 0.0, harness.plane.store.now() + TTL_SECONDS + 1))
     assert await other.renew()
     (route,) = [route for _, route in (await relay.routes()).values()]
     with pytest.raises(LeaseLost):
-        await outbox.deliver_page(lives.plane, relay.leader, route)
+        await outbox.deliver_page(harness.plane, relay.leader, route)
     relay.retention.limits = RetentionLimits(seconds=-1e6, tenant_max=0)
     with pytest.raises(LeaseLost):
         await relay.retention.trim()
-    assert await lives.rows("letter") == kept
-    assert len(await rows(lives)) > 0
+    assert await harness.rows("letter") == kept
+    assert len(await rows(harness)) > 0
 
 
-@alive
-async def test_a_bus_that_breaks_or_a_secret_that_cannot_be_opened_is_a_failure(lives):
-    await lives.made("alpha")
+@agent_test
+async def test_a_bus_that_breaks_or_a_secret_that_cannot_be_opened_is_a_failure(harness):
+    await harness.create_ready("alpha")
 
     class Breaks:
         async def publish(self, *_):
@@ -389,28 +389,28 @@ async def test_a_bus_that_breaks_or_a_secret_that_cannot_be_opened_is_a_failure(
         outbox.DestinationRoute(Destination("breaks", "x"), Breaks()),
         outbox.DestinationRoute(Destination("lost", "x"), LocalBus({}), secrets=lost),
     )):  # fmt: skip
-        relay = Relay(lives.plane, buses={}, always=[route])
+        relay = Relay(harness.plane, buses={}, always=[route])
         await relay.begin()
         await relay.tick()
-        cursor = await lives.plane.store.find("cursor", (route.id,))
+        cursor = await harness.plane.store.find("cursor", (route.id,))
         assert cursor is not None
         assert cursor["position"] == 0
         assert cursor["why"] == ("ZeroDivisionError: a bug", "the key is lost")[number]
         await relay.leader.resign()
 
 
-@alive
-async def test_a_time_that_only_a_clock_set_back_since_can_have_meant_has_come(lives):
-    held = await parked(lives)
-    far = lives.plane.store.now() + 86_400.0
+@agent_test
+async def test_a_time_that_only_a_clock_set_back_since_can_have_meant_has_come(harness):
+    held = await park_stream(harness)
+    far = harness.plane.store.now() + 86_400.0
     sink, key = held.sink.name, (held.sink.name, held.bad)
     late = Set("parked", key, {"due_at": far}), Set("cursor", (sink,), {"due_at": far})
-    await lives.plane.store.commit(Change("", (), late))
+    await harness.plane.store.commit(Change("", (), late))
     held.sink.refuses.clear()
-    await lives.made("more")
+    await harness.create_ready("more")
     done = await held.relay.tick()
     assert done.retry_at is None
-    assert len(set(held.sink.told)) == len(await rows(lives))
-    soon = lives.plane.store.now() + PARKED_STREAM.cap_seconds
-    await lives.plane.store.commit(Change("", (), (Set("cursor", (sink,), {"due_at": soon}),)))
+    assert len(set(held.sink.deliveries)) == len(await rows(harness))
+    soon = harness.plane.store.now() + PARKED_STREAM.cap_seconds
+    await harness.plane.store.commit(Change("", (), (Set("cursor", (sink,), {"due_at": soon}),)))
     assert (await held.relay.tick()).retry_at == soon

@@ -21,65 +21,69 @@ from tenure.delivery.retention import RetentionLimits
 from tenure.ports.bus import DeliveryVerdict, Destination
 from tenure.ports.store import Change, Set
 from tenure.reconcilers.leader import TTL_SECONDS, lease_of
-from tests.unit.support.agent_planes import alive
+from tests.unit.support.agent_planes import agent_test
 from tests.unit.support.sinks import Sink, relay_to
 
 
 @asynccontextmanager
-async def carrying(lives, sink, **more):
+async def carrying(harness, sink, **more):
     """A relay that runs, to one destination that is always there."""
     bus = LocalBus({sink.name: sink.take})
     always = [DestinationRoute(Destination(sink.name, sink.name), bus)]
-    async with relaying(lives.plane, buses=more.pop("buses", {}), always=always) as one:
+    async with relaying(harness.plane, buses=more.pop("buses", {}), always=always) as one:
         yield one
 
 
-async def heard(lives, sink, seconds=60.0):
+async def heard(harness, sink, seconds=60.0):
     """Return when everything that is committed has arrived."""
-    store = lives.plane.store
+    store = harness.plane.store
     async with asyncio.timeout(seconds):
-        while len(set(sink.told)) < len(await store.list_events(limit=1_000)):  # noqa: ASYNC110
+        while len(set(sink.deliveries)) < len(await store.list_events(limit=1_000)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
 
-async def nats(lives, name, target):
+async def nats(harness, name, target):
     asked = SubscriptionRequest(name, SubscriptionKind.NATS, target=target)
-    return (await subscriptions.create_subscription(lives.plane, CALLER, asked))[0].id
+    return (await subscriptions.create_subscription(harness.plane, CALLER, asked))[0].id
 
 
-@alive
-async def test_a_subscription_is_carried_to_from_when_it_is_made_until_it_is_deleted(lives):
+@agent_test
+async def test_a_subscription_is_carried_to_from_when_it_is_made_until_it_is_deleted(harness):
     sink, mine = Sink(), Sink("mine")
-    async with carrying(lives, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
-        name = await nats(lives, "mine", "mine")
+    async with carrying(
+        harness, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}
+    ):
+        name = await nats(harness, "mine", "mine")
         await subscriptions.create_subscription(
-            lives.plane, CALLER, SubscriptionRequest("reads", SubscriptionKind.PULL)
+            harness.plane, CALLER, SubscriptionRequest("reads", SubscriptionKind.PULL)
         )
-        await lives.made("alpha")
-        await heard(lives, sink)
+        await harness.create_ready("alpha")
+        await heard(harness, sink)
         await asyncio.sleep(2)
-        assert mine.told == sink.told
-        await subscriptions.delete_subscription(lives.plane, CALLER, name)
+        assert mine.deliveries == sink.deliveries
+        await subscriptions.delete_subscription(harness.plane, CALLER, name)
         await asyncio.sleep(1)
-        await lives.made("beta")
-        await heard(lives, sink)
-        assert len(mine.told) < len(sink.told)
+        await harness.create_ready("beta")
+        await heard(harness, sink)
+        assert len(mine.deliveries) < len(sink.deliveries)
 
 
-@alive
-async def test_a_subscription_that_was_changed_is_carried_to_anew(lives):
+@agent_test
+async def test_a_subscription_that_was_changed_is_carried_to_anew(harness):
     sink, mine = Sink(), Sink("mine")
-    async with carrying(lives, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
-        name = await nats(lives, "mine", "nobody")
-        await lives.made("alpha")
+    async with carrying(
+        harness, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}
+    ):
+        name = await nats(harness, "mine", "nobody")
+        await harness.create_ready("alpha")
         await asyncio.sleep(5)
-        assert mine.told == []
-        view = await subscriptions.get_subscription(lives.plane, CALLER, name)
+        assert mine.deliveries == []
+        view = await subscriptions.get_subscription(harness.plane, CALLER, name)
         assert view.why == "nobody here is called nobody"
         change = Set("subscription", (name,), {"target": "mine", "revision": 2})
-        await lives.plane.store.commit(Change("", (), (change,)))
+        await harness.plane.store.commit(Change("", (), (change,)))
         await asyncio.sleep(DESTINATION.cap_seconds)
-        assert mine.told == sink.told != []
+        assert mine.deliveries == sink.deliveries != []
 
 
 class Slow(Sink):
@@ -90,21 +94,21 @@ class Slow(Sink):
         await super().take(event)
 
 
-@alive
-async def test_a_process_that_dies_again_and_again_gets_on_with_a_slow_destination(lives):
-    await lives.made("alpha")
+@agent_test
+async def test_a_process_that_dies_again_and_again_gets_on_with_a_slow_destination(harness):
+    await harness.create_ready("alpha")
     for verb in ("suspend", "resume") * 2:
-        await lives.verb(verb)
-    last = (await lives.plane.store.list_events(limit=1_000))[-1]["position"]
+        await harness.run_verb(verb)
+    last = (await harness.plane.store.list_events(limit=1_000))[-1]["position"]
     sink, lived = Slow(), 0
-    await relay_to(lives.plane, sink).begin()
-    while (await lives.plane.store.find("cursor", ("sink",)))["position"] < last:
-        async with carrying(lives, sink):
+    await relay_to(harness.plane, sink).begin()
+    while (await harness.plane.store.find("cursor", ("sink",)))["position"] < last:
+        async with carrying(harness, sink):
             await asyncio.sleep(3)
         lived += 1
         assert lived < 50
     assert lived > 2, "no page was as long as one life"
-    assert len(sink.told) < 2 * len(set(sink.told))
+    assert len(sink.deliveries) < 2 * len(set(sink.deliveries))
 
 
 class Counted:
@@ -126,108 +130,112 @@ class Counted:
         return await self._inner.list_rows(table, said, **more)
 
 
-def counted(lives):
+def counted(harness):
     """What the plane reads from now on; its commits are told of, as the embedded store does."""
-    store = Counted(lives.plane.store)
-    lives.plane = replace(lives.plane, store=store)
-    lives.plane.commits.notify()
+    store = Counted(harness.plane.store)
+    harness.plane = replace(harness.plane, store=store)
+    harness.plane.commits.notify()
     return store.reads
 
 
-@alive
-async def test_where_every_commit_is_told_of_an_idle_relay_reads_next_to_nothing(lives):
-    reads, sink = counted(lives), Sink()
-    async with carrying(lives, sink):
+@agent_test
+async def test_where_every_commit_is_told_of_an_idle_relay_reads_next_to_nothing(harness):
+    reads, sink = counted(harness), Sink()
+    async with carrying(harness, sink):
         await asyncio.sleep(5)
         reads.clear()
         await asyncio.sleep(60)
         assert reads["subscription"] <= 60 / relay.ROUTES_SECONDS + 1
         assert reads["cursor"] + reads["parked"] <= 2 * (60 / dispatcher.IDLE_POLL_SECONDS + 1)
-        await lives.made("alpha")
-        assert sink.told == []
-        lives.plane.commits.notify()
-        await heard(lives, sink, 0.2)
-        await lives.made("beta")  # of which nobody tells, against all that was promised
-        await heard(lives, sink, dispatcher.IDLE_POLL_SECONDS + 1)
+        await harness.create_ready("alpha")
+        assert sink.deliveries == []
+        harness.plane.commits.notify()
+        await heard(harness, sink, 0.2)
+        await harness.create_ready("beta")  # of which nobody tells, against all that was promised
+        await heard(harness, sink, dispatcher.IDLE_POLL_SECONDS + 1)
 
 
-@alive
-async def test_beside_others_it_is_looked_for_what_they_commit(lives):
+@agent_test
+async def test_beside_others_it_is_looked_for_what_they_commit(harness):
     sink, mine = Sink(), Sink("mine")
-    lives.plane = replace(lives.plane, shared=True)
-    lives.plane.commits.notify()
-    async with carrying(lives, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
+    harness.plane = replace(harness.plane, shared=True)
+    harness.plane.commits.notify()
+    async with carrying(
+        harness, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}
+    ):
         await asyncio.sleep(5)
-        other = replace(lives.plane, commits=Wakeup(), subscription_changes=Wakeup())
+        other = replace(harness.plane, commits=Wakeup(), subscription_changes=Wakeup())
         asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine")
         await subscriptions.create_subscription(other, CALLER, asked)
-        await lives.made("alpha")
-        await heard(lives, sink, dispatcher.POLL_SECONDS + 0.2)
-        await heard(lives, mine, relay.ROUTES_SECONDS)
+        await harness.create_ready("alpha")
+        await heard(harness, sink, dispatcher.POLL_SECONDS + 0.2)
+        await heard(harness, mine, relay.ROUTES_SECONDS)
 
 
-@alive
-async def test_a_subscription_that_is_made_here_is_carried_to_at_once(lives):
+@agent_test
+async def test_a_subscription_that_is_made_here_is_carried_to_at_once(harness):
     sink, mine = Sink(), Sink("mine")
-    async with carrying(lives, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
-        await lives.made("alpha")
+    async with carrying(
+        harness, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}
+    ):
+        await harness.create_ready("alpha")
         await asyncio.sleep(5)
         asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine", from_start=True)
-        await subscriptions.create_subscription(lives.plane, CALLER, asked)
-        await heard(lives, mine, 0.2)
+        await subscriptions.create_subscription(harness.plane, CALLER, asked)
+        await heard(harness, mine, 0.2)
 
 
-@alive
-async def test_where_there_is_no_server_nothing_is_taken_and_it_says_so(lives):
+@agent_test
+async def test_where_there_is_no_server_nothing_is_taken_and_it_says_so(harness):
     sink = Sink()
-    async with carrying(lives, sink):
-        name = await nats(lives, "mine", "mine")
-        await lives.made("alpha")
-        await heard(lives, sink)
+    async with carrying(harness, sink):
+        name = await nats(harness, "mine", "mine")
+        await harness.create_ready("alpha")
+        await heard(harness, sink)
         await asyncio.sleep(5)
-        view = await subscriptions.get_subscription(lives.plane, CALLER, name)
+        view = await subscriptions.get_subscription(harness.plane, CALLER, name)
         assert "no NATS server" in view.why
     await NO_NATS.close()
 
 
-@alive
-async def test_two_relays_carry_each_event_once_and_the_second_goes_on_when_the_first_ends(lives):
+@agent_test
+async def test_two_relays_carry_each_event_once_and_the_second_goes_on_when_the_first_ends(harness):
     first, second = Sink(), Sink()
-    async with carrying(lives, second) as other:
-        async with carrying(lives, first) as leads:
-            await lives.made("alpha")
+    async with carrying(harness, second) as other:
+        async with carrying(harness, first) as leads:
+            await harness.create_ready("alpha")
             await asyncio.sleep(TTL_SECONDS)
             assert sorted((leads.leader.leads, other.leader.leads)) == [False, True]
             idle = second if leads.leader.leads else first
-            assert idle.told == []
+            assert idle.deliveries == []
             assert await (other if leads.leader.leads else leads).tick() == outbox.DeliveryResult()
         await asyncio.sleep(TTL_SECONDS)
-        await lives.made("beta")
+        await harness.create_ready("beta")
         await asyncio.sleep(5)
         assert other.leader.leads
-    rows = await lives.plane.store.list_events(limit=1_000)
-    assert len(first.told) + len(second.told) == len(rows)
+    rows = await harness.plane.store.list_events(limit=1_000)
+    assert len(first.deliveries) + len(second.deliveries) == len(rows)
 
 
-@alive
-async def test_nothing_leaves_while_the_plane_is_held(lives):
+@agent_test
+async def test_nothing_leaves_while_the_plane_is_held(harness):
     sink = Sink()
-    async with carrying(lives, sink):
-        await lives.made("alpha")
-        await heard(lives, sink)
-        before = len(sink.told)
-        lives.plane.pause.memo = lives.plane.pause.memo._replace(held="restored")
+    async with carrying(harness, sink):
+        await harness.create_ready("alpha")
+        await heard(harness, sink)
+        before = len(sink.deliveries)
+        harness.plane.pause.memo = harness.plane.pause.memo._replace(held="restored")
         await asyncio.sleep(TTL_SECONDS)
-        await lives.made("beta")
+        await harness.create_ready("beta")
         await asyncio.sleep(TTL_SECONDS)
-        assert len(sink.told) == before
-        lives.plane.pause.memo = lives.plane.pause.memo._replace(held="")
-        await heard(lives, sink)
+        assert len(sink.deliveries) == before
+        harness.plane.pause.memo = harness.plane.pause.memo._replace(held="")
+        await heard(harness, sink)
 
 
-@alive
+@agent_test
 async def test_a_look_that_fails_is_tried_again_and_what_was_taken_over_is_let_go(
-    lives, monkeypatch, caplog
+    harness, monkeypatch, caplog
 ):
     sink = Sink()
     failures = [ZeroDivisionError("a bug"), ZeroDivisionError("another")]
@@ -239,67 +247,67 @@ async def test_a_look_that_fails_is_tried_again_and_what_was_taken_over_is_let_g
         return await tick(*given, **more)
 
     monkeypatch.setattr(relay, "deliver_page", failing)
-    async with carrying(lives, sink):
-        await lives.made("alpha")
-        await heard(lives, sink)
+    async with carrying(harness, sink):
+        await harness.create_ready("alpha")
+        await heard(harness, sink)
         assert "delivery to destination sink failed; next attempt in 1 s" in caplog.text
         # Somebody else takes the lead while this one thinks that it has it.
         key = lease_of("relay")
-        row = await lives.plane.store.find(LeaseRecord, key)
+        row = await harness.plane.store.find(LeaseRecord, key)
         assert row is not None
         taken = Set("lease", key, {"token": int(str(row.token)) + 1, "holder": "another"})
-        await lives.plane.store.commit(Change("", (), (taken,)))
-        await lives.made("beta")
+        await harness.plane.store.commit(Change("", (), (taken,)))
+        await harness.create_ready("beta")
         await asyncio.sleep(TTL_SECONDS * 3)  # the other one is gone again
-        await heard(lives, sink)
+        await heard(harness, sink)
 
 
-@alive
-async def test_a_backlog_of_many_pages_is_carried_in_one_go(lives, monkeypatch):
+@agent_test
+async def test_a_backlog_of_many_pages_is_carried_in_one_go(harness, monkeypatch):
     sink = Sink()
     for name in ("alpha", "beta", "gamma"):
-        await lives.made(name)
+        await harness.create_ready(name)
     bus = LocalBus({sink.name: sink.take})
     route = DestinationRoute(Destination(sink.name, sink.name), bus, page=3)
-    async with relaying(lives.plane, buses={}, always=[route]):
-        await heard(lives, sink)
-    rows = await lives.plane.store.list_events(limit=1_000)
-    assert len(sink.told) == len(rows)
+    async with relaying(harness.plane, buses={}, always=[route]):
+        await heard(harness, sink)
+    rows = await harness.plane.store.list_events(limit=1_000)
+    assert len(sink.deliveries) == len(rows)
 
 
-@alive
-async def test_old_events_are_dropped_while_it_runs(lives):
+@agent_test
+async def test_old_events_are_dropped_while_it_runs(harness):
     sink = Sink()
-    async with carrying(lives, sink) as one:
-        await lives.made("alpha")
-        await heard(lives, sink)
+    async with carrying(harness, sink) as one:
+        await harness.create_ready("alpha")
+        await heard(harness, sink)
         one.retention.limits = RetentionLimits(seconds=1.0)
         await asyncio.sleep(2 * relay.TRIM_SECONDS)
-        assert await lives.plane.store.list_events() == []
+        assert await harness.plane.store.list_events() == []
 
 
-@alive
-async def test_a_lease_that_cannot_be_given_back_lapses(lives, monkeypatch, caplog):
+@agent_test
+async def test_a_lease_that_cannot_be_given_back_lapses(harness, monkeypatch, caplog):
     sink = Sink()
-    one = relay_to(lives.plane, sink)
+    one = relay_to(harness.plane, sink)
     await one.begin()
     await one.tick()
-    commit = lives.plane.store.commit
+    commit = harness.plane.store.commit
 
     async def full(_):
         raise StoreFull("there is no room")
 
-    monkeypatch.setattr(lives.plane.store, "commit", full)
+    monkeypatch.setattr(harness.plane.store, "commit", full)
     await one.stop()
     assert "was not released" in caplog.text
-    monkeypatch.setattr(lives.plane.store, "commit", commit)
-    other = Relay(lives.plane, buses={})
+    monkeypatch.setattr(harness.plane.store, "commit", commit)
+    other = Relay(harness.plane, buses={})
     assert not await other.leader.renew()
     await asyncio.sleep(TTL_SECONDS + 1)
     assert await other.leader.renew()
 
 
-@alive
-async def test_nobody_is_called_what_is_not_there(lives):
+@agent_test
+async def test_nobody_is_called_what_is_not_there(harness):
     (receipt,) = await LocalBus({}).publish(Destination("x", "x"), [None])  # type: ignore[list-item]
     assert receipt.verdict is DeliveryVerdict.UNAVAILABLE

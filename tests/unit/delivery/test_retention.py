@@ -20,23 +20,23 @@ from tenure.delivery.retention import RetentionLimits, TrimResult
 from tenure.ports.bus import Destination
 from tenure.ports.store import Change, Drop, Put
 from tenure.testing.patches import patched
-from tests.unit.support.agent_planes import alive
+from tests.unit.support.agent_planes import agent_test
 from tests.unit.support.sinks import Sink, relay_to, rows
 
 
-async def put_events(lives, *tenants, kind="agent.ready", age=0.0, start=1):
+async def put_events(harness, *tenants, kind="agent.ready", age=0.0, start=1):
     """One event for each tenant that is named, in this order."""
-    at = lives.plane.store.now() - age
+    at = harness.plane.store.now() - age
     puts = tuple(
         Put("outbox", (n,), {"tenant": tenant, "agent": f"agent-{tenant}", "operation": "o",
                              "type": kind, "at": at, "body": "{}", "sequence": n})
         for n, tenant in enumerate(tenants, start)
     )  # fmt: skip
-    assert await lives.plane.store.commit(Change("", (), puts)) is None
+    assert await harness.plane.store.commit(Change("", (), puts)) is None
 
 
-async def tenants_of(lives):
-    return Counter(row["tenant"] for row in await rows(lives))
+async def tenants_of(harness):
+    return Counter(row["tenant"] for row in await rows(harness))
 
 
 async def trim(relay, **limits):
@@ -45,12 +45,12 @@ async def trim(relay, **limits):
     return await relay.retention.trim()
 
 
-async def cursor_of(lives, name):
-    return await lives.plane.store.find("cursor", (name,))
+async def cursor_of(harness, name):
+    return await harness.plane.store.find("cursor", (name,))
 
 
-async def missed_by(lives, name):
-    return (await cursor_of(lives, name))["missed"]
+async def missed_by(harness, name):
+    return (await cursor_of(harness, name))["missed"]
 
 
 def relay_to_tenants(plane, **sinks):
@@ -66,131 +66,131 @@ def relay_to_tenants(plane, **sinks):
 # --- by age and need ------------------------------------------------------------------------------
 
 
-@alive
-async def test_old_events_go_when_all_have_them(lives):
-    await lives.made("alpha")
+@agent_test
+async def test_old_events_go_when_all_have_them(harness):
+    await harness.create_ready("alpha")
     sink, late = Sink(), Sink("late")
     late.down = True
-    relay = relay_to(lives.plane, sink, late)
+    relay = relay_to(harness.plane, sink, late)
     await relay.begin()
     await relay.tick()
-    await lives.loop_until(lives.plane.store.now() + 61.0)
-    count = len(await rows(lives))
+    await harness.loop_until(harness.plane.store.now() + 61.0)
+    count = len(await rows(harness))
     assert await trim(relay, seconds=60.0) == TrimResult()
-    assert len(await rows(lives)) == count  # one destination lacks them
+    assert len(await rows(harness)) == count  # one destination lacks them
     late.down = False
     await relay.tick()
     assert await trim(relay, seconds=60.0) == TrimResult(old=count)
-    assert await rows(lives) == []
-    assert late.told == sink.told
-    await lives.made("beta")
+    assert await rows(harness) == []
+    assert late.deliveries == sink.deliveries
+    await harness.create_ready("beta")
     await relay.tick()
-    assert late.told == sink.told
-    assert len(await rows(lives)) == len(late.seen) - count
-    assert lives.plane.deliveries.trimmed == {"age": count}
-    assert not lives.plane.deliveries.missed
+    assert late.deliveries == sink.deliveries
+    assert len(await rows(harness)) == len(late.events) - count
+    assert harness.plane.deliveries.trimmed == {"age": count}
+    assert not harness.plane.deliveries.missed
 
 
-@alive
-async def test_a_dead_destination_holds_up_no_event_of_another_tenant(lives):
+@agent_test
+async def test_a_dead_destination_holds_up_no_event_of_another_tenant(harness):
     dead, live = Sink("dead"), Sink("live")
     dead.down = True
-    relay = relay_to_tenants(lives.plane, north=dead, south=live)
+    relay = relay_to_tenants(harness.plane, north=dead, south=live)
     await relay.begin()
-    await put_events(lives, *["north", "south", "elsewhere"] * 4, age=100.0)
+    await put_events(harness, *["north", "south", "elsewhere"] * 4, age=100.0)
     await relay.tick()
     assert await trim(relay, seconds=60.0) == TrimResult(old=8)
-    assert await tenants_of(lives) == {"north": 4}
+    assert await tenants_of(harness) == {"north": 4}
     dead.down = False
-    await lives.loop_until(lives.plane.store.now() + 2.0)
+    await harness.loop_until(harness.plane.store.now() + 2.0)
     await relay.tick()
-    assert len(dead.seen) == 4  # nothing of what it needs was lost
+    assert len(dead.events) == 4  # nothing of what it needs was lost
     assert await trim(relay, seconds=60.0) == TrimResult(old=4)
 
 
-@alive
-async def test_a_dead_destination_holds_up_only_what_it_subscribes_to(lives):
-    relay = relay_to(lives.plane, Sink())
+@agent_test
+async def test_a_dead_destination_holds_up_only_what_it_subscribes_to(harness):
+    relay = relay_to(harness.plane, Sink())
     await relay.begin()
     asked = SubscriptionRequest(
         "mine", SubscriptionKind.NATS, target="there", types=("agent.deleted",)
     )
-    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
-    await put_events(lives, *[CALLER.tenant] * 3, age=100.0, start=1)
-    await put_events(lives, *[CALLER.tenant] * 2, kind="agent.deleted", age=100.0, start=4)
-    await put_events(lives, *[CALLER.tenant] * 3, age=100.0, start=6)
+    view, _ = await subscriptions.create_subscription(harness.plane, CALLER, asked)
+    await put_events(harness, *[CALLER.tenant] * 3, age=100.0, start=1)
+    await put_events(harness, *[CALLER.tenant] * 2, kind="agent.deleted", age=100.0, start=4)
+    await put_events(harness, *[CALLER.tenant] * 3, age=100.0, start=6)
     await relay.tick()
     await trim(relay, seconds=60.0)
-    assert [row["position"] for row in await rows(lives)] == [4, 5]
-    await subscriptions.delete_subscription(lives.plane, CALLER, view.id)
+    assert [row["position"] for row in await rows(harness)] == [4, 5]
+    await subscriptions.delete_subscription(harness.plane, CALLER, view.id)
     await trim(relay, seconds=60.0)
-    assert await rows(lives) == []
+    assert await rows(harness) == []
 
 
-@alive
-async def test_a_walk_over_events_that_are_needed_goes_on_in_the_next_round(lives, monkeypatch):
+@agent_test
+async def test_a_walk_over_events_that_are_needed_goes_on_in_the_next_round(harness, monkeypatch):
     """Events that a dead destination needs cost a round a few pages; the rest is dropped."""
     monkeypatch.setattr(retention, "PAGE", 2)
     monkeypatch.setattr(retention, "PAGES_IN_VAIN", 3)
     dead = Sink("dead")
     dead.down = True
-    relay = relay_to_tenants(lives.plane, north=dead)
+    relay = relay_to_tenants(harness.plane, north=dead)
     await relay.begin()
-    await put_events(lives, *["north"] * 20, *["south"] * 4, age=100.0)
+    await put_events(harness, *["north"] * 20, *["south"] * 4, age=100.0)
     assert [(await trim(relay, seconds=60.0)).old for _ in range(4)] == [0, 0, 0, 4]
-    assert await tenants_of(lives) == {"north": 20}
+    assert await tenants_of(harness) == {"north": 20}
     dead.down = False
     await relay.tick()
     assert sum([(await trim(relay, seconds=60.0)).old for _ in range(2)]) == 20
 
 
-@alive
-async def test_a_cursor_that_this_process_has_no_route_for_needs_everything(lives):
+@agent_test
+async def test_a_cursor_that_this_process_has_no_route_for_needs_everything(harness):
     """Another release, or a plane that is wired otherwise, may carry to it."""
-    relay = relay_to(lives.plane, Sink("gone"))
+    relay = relay_to(harness.plane, Sink("gone"))
     await relay.begin()
-    relay = relay_to(lives.plane, Sink())
+    relay = relay_to(harness.plane, Sink())
     await relay.begin()
-    await put_events(lives, "north", "south", age=100.0)
+    await put_events(harness, "north", "south", age=100.0)
     await relay.tick()
     assert await trim(relay, seconds=60.0) == TrimResult()
     assert await trim(relay, seconds=60.0, tenant_max=0) == TrimResult(beyond_bound=2)
-    assert await missed_by(lives, "gone") == 2
+    assert await missed_by(harness, "gone") == 2
 
 
-@alive
-async def test_nothing_is_dropped_where_nothing_is(lives):
-    relay = relay_to(lives.plane, Sink())
+@agent_test
+async def test_nothing_is_dropped_where_nothing_is(harness):
+    relay = relay_to(harness.plane, Sink())
     assert await trim(relay) == TrimResult()
 
 
 # --- by a bound for each tenant -------------------------------------------------------------------
 
 
-@alive
-async def test_a_noisy_tenant_drops_its_own_events_and_nobody_elses(lives):
+@agent_test
+async def test_a_noisy_tenant_drops_its_own_events_and_nobody_elses(harness):
     sinks = {name: Sink(name) for name in ("noisy", "quiet")}
     for sink in sinks.values():
         sink.down = True
-    relay = relay_to_tenants(lives.plane, **sinks)
+    relay = relay_to_tenants(harness.plane, **sinks)
     await relay.begin()
-    await put_events(lives, "quiet", "quiet", *["noisy"] * 40, "quiet")
+    await put_events(harness, "quiet", "quiet", *["noisy"] * 40, "quiet")
     assert await trim(relay, tenant_max=10) == TrimResult(beyond_bound=30)
-    assert await tenants_of(lives) == {"quiet": 3, "noisy": 10}
-    assert [row["position"] for row in await rows(lives)] == [1, 2, *range(33, 44)]  # its oldest
-    assert await missed_by(lives, "noisy") == 30
-    assert await missed_by(lives, "quiet") == 0
-    assert lives.plane.deliveries.missed == {"reaction": 30}
-    assert lives.plane.deliveries.trimmed == {"bound": 30}
+    assert await tenants_of(harness) == {"quiet": 3, "noisy": 10}
+    assert [row["position"] for row in await rows(harness)] == [1, 2, *range(33, 44)]  # its oldest
+    assert await missed_by(harness, "noisy") == 30
+    assert await missed_by(harness, "quiet") == 0
+    assert harness.plane.deliveries.missed == {"reaction": 30}
+    assert harness.plane.deliveries.trimmed == {"bound": 30}
 
 
-@alive
-async def test_if_all_have_too_many_those_with_most_lose_first(lives):
-    relay = relay_to(lives.plane, Sink())
+@agent_test
+async def test_if_all_have_too_many_those_with_most_lose_first(harness):
+    relay = relay_to(harness.plane, Sink())
     await relay.begin()
-    await put_events(lives, *["a"] * 3, *["b"] * 30, *["c"] * 12)
+    await put_events(harness, *["a"] * 3, *["b"] * 30, *["c"] * 12)
     await trim(relay, all_max=20)
-    assert await tenants_of(lives) == {"a": 3, "b": 8, "c": 8}
+    assert await tenants_of(harness) == {"a": 3, "b": 8, "c": 8}
 
 
 def test_a_tenant_below_its_share_keeps_all():
@@ -209,48 +209,48 @@ def test_a_tenant_below_its_share_keeps_all():
         assert sum(min(count, level) for count in counts) <= 13
 
 
-@alive
-async def test_beyond_the_bound_events_go_and_who_missed_them_is_told(lives, caplog):
-    await lives.made("alpha")
+@agent_test
+async def test_beyond_the_bound_events_go_and_who_missed_them_is_told(harness, caplog):
+    await harness.create_ready("alpha")
     sink = Sink()
     sink.down = True
-    relay = relay_to(lives.plane, sink)
+    relay = relay_to(harness.plane, sink)
     await relay.begin()
     await relay.tick()
-    count = len(await rows(lives))
+    count = len(await rows(harness))
     await trim(relay, tenant_max=3)
-    assert len(await rows(lives)) == 3
-    assert await missed_by(lives, "sink") == count - 3
+    assert len(await rows(harness)) == 3
+    assert await missed_by(harness, "sink") == count - 3
     assert f"destination sink has missed {count - 3} events" in caplog.text
-    assert (await cursor_of(lives, trimmed_cursor(CALLER.tenant)))["position"] == count - 3
+    assert (await cursor_of(harness, trimmed_cursor(CALLER.tenant)))["position"] == count - 3
 
 
-@alive
-async def test_only_what_it_was_to_hear_of_is_missed(lives):
+@agent_test
+async def test_only_what_it_was_to_hear_of_is_missed(harness):
     """Of another tenant's events, or of those it never asked for, nobody misses any."""
-    relay = relay_to(lives.plane, Sink())
+    relay = relay_to(harness.plane, Sink())
     asked = SubscriptionRequest(
         "mine", SubscriptionKind.NATS, target="there", types=("agent.ready",)
     )
-    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    view, _ = await subscriptions.create_subscription(harness.plane, CALLER, asked)
     for start in range(1_000, 1_020, 4):
-        await put_events(lives, "t", CALLER.tenant, start=start)
-        await put_events(lives, "t", CALLER.tenant, kind="agent.deleted", start=start + 2)
+        await put_events(harness, "t", CALLER.tenant, start=start)
+        await put_events(harness, "t", CALLER.tenant, kind="agent.deleted", start=start + 2)
     await trim(relay, tenant_max=0)
-    assert await rows(lives) == []
-    assert await missed_by(lives, view.id) == 5
+    assert await rows(harness) == []
+    assert await missed_by(harness, view.id) == 5
 
 
-@alive
-async def test_a_reader_is_told_that_it_missed_events_of_its_own_tenant_alone(lives):
-    relay = relay_to(lives.plane, Sink())
-    await put_events(lives, "quiet", "noisy", "quiet", *["noisy"] * 20)
+@agent_test
+async def test_a_reader_is_told_that_it_missed_events_of_its_own_tenant_alone(harness):
+    relay = relay_to(harness.plane, Sink())
+    await put_events(harness, "quiet", "noisy", "quiet", *["noisy"] * 20)
     await trim(relay, tenant_max=5)
 
     async def missed(tenant, after):
         caller = Caller(tenant, "reader", Role.VIEWER)
         return (
-            await cloudevents.list_events(lives.plane, caller, EventFilter(), after=after)
+            await cloudevents.list_events(harness.plane, caller, EventFilter(), after=after)
         ).missed
 
     assert await missed("noisy", 2)
@@ -259,55 +259,55 @@ async def test_a_reader_is_told_that_it_missed_events_of_its_own_tenant_alone(li
     # What a release that knows one bound for all tenants has dropped, everybody has missed.
     mark = Put("cursor", (cloudevents.TRIMMED,), {**subscriptions.NEW_CURSOR, "position": 3})
     drop = Change("", (), (Drop("outbox", (1,)), Drop("outbox", (3,)), mark))
-    assert await lives.plane.store.commit(drop) is None
+    assert await harness.plane.store.commit(drop) is None
     assert await missed("quiet", 1)
     assert not await missed("quiet", 3)
 
 
-@alive
-async def test_the_bound_counts_events_whatever_their_positions_are(lives):
-    relay = relay_to(lives.plane, Sink())
+@agent_test
+async def test_the_bound_counts_events_whatever_their_positions_are(harness):
+    relay = relay_to(harness.plane, Sink())
     await relay.begin()
     row = {
         "tenant": "t", "agent": "a", "operation": "o", "type": "agent.ready",
-        "at": lives.plane.store.now(), "body": "{}",
+        "at": harness.plane.store.now(), "body": "{}",
     }  # fmt: skip
     far = tuple(Put("outbox", (n << 40,), {**row, "sequence": n}) for n in range(1, 21))
-    assert await lives.plane.store.commit(Change("", (), far)) is None
+    assert await harness.plane.store.commit(Change("", (), far)) is None
     await trim(relay, tenant_max=20)
-    assert len(await rows(lives)) == 20
+    assert len(await rows(harness)) == 20
     await trim(relay, tenant_max=15)
-    assert [row["sequence"] for row in await rows(lives)] == list(range(6, 21))
-    assert await missed_by(lives, "sink") == 5
+    assert [row["sequence"] for row in await rows(harness)] == list(range(6, 21))
+    assert await missed_by(harness, "sink") == 5
 
 
-@alive
-async def test_events_near_the_bound_are_counted_once_and_followed(lives, monkeypatch):
+@agent_test
+async def test_events_near_the_bound_are_counted_once_and_followed(harness, monkeypatch):
     """By whoever leads: after another process has led they are counted again."""
-    relay, counted = relay_to(lives.plane, Sink()), list[int]()
+    relay, counted = relay_to(harness.plane, Sink()), list[int]()
     await relay.begin()
     monkeypatch.setattr(retention, "PAGE", 2)
     monkeypatch.setattr(event_count, "PAGE", 3)
-    count_events = lives.plane.store.count_events
+    count_events = harness.plane.store.count_events
 
     async def count(*, until):
         counted.append(until)
         return await count_events(until=until)
 
-    monkeypatch.setattr(lives.plane.store, "count_events", count)
+    monkeypatch.setattr(harness.plane.store, "count_events", count)
 
     async def trimmed(tenant_max):
         await trim(relay, tenant_max=tenant_max)
-        return len(await rows(lives))
+        return len(await rows(harness))
 
     for name in ("alpha", "beta", "gamma"):
-        await lives.made(name)
-        before = len(await rows(lives))
+        await harness.create_ready(name)
+        before = len(await rows(harness))
         assert await trimmed(before) == before
         assert await trimmed(before - 2) == before - 2
         assert await trimmed(5) == 5
     assert len(counted) == 1
-    other = relay_to(lives.plane, Sink())
+    other = relay_to(harness.plane, Sink())
     assert await other.leader.take_over()
     await trim(other, tenant_max=4)
     assert await relay.leader.take_over()
@@ -318,35 +318,37 @@ async def test_events_near_the_bound_are_counted_once_and_followed(lives, monkey
     assert len(counted) == 4  # far below the bound nobody follows them
 
 
-@alive
-async def test_a_round_that_takes_long_ends_and_says_that_there_is_more(lives, monkeypatch):
+@agent_test
+async def test_a_round_that_takes_long_ends_and_says_that_there_is_more(harness, monkeypatch):
     monkeypatch.setattr(retention, "PAGE", 2)
     monkeypatch.setattr(retention, "ROUND_SECONDS", 0.0)
-    relay = relay_to(lives.plane, Sink())
-    await put_events(lives, *["north"] * 10)
+    relay = relay_to(harness.plane, Sink())
+    await put_events(harness, *["north"] * 10)
     assert await trim(relay, tenant_max=5) == TrimResult(beyond_bound=2, more=True)
     assert await trim(relay, tenant_max=5) == TrimResult(beyond_bound=2, more=True)
     monkeypatch.setattr(retention, "ROUND_SECONDS", 5.0)
     assert await trim(relay, tenant_max=5) == TrimResult(beyond_bound=1)
-    assert await tenants_of(lives) == {"north": 5}
+    assert await tenants_of(harness) == {"north": 5}
 
 
-@alive
+@agent_test
 async def test_a_destination_that_is_deleted_meanwhile_ends_the_round_and_nothing_is_dropped(
-    lives, monkeypatch
+    harness, monkeypatch
 ):
-    relay = relay_to(lives.plane, Sink())
+    relay = relay_to(harness.plane, Sink())
     await relay.begin()
-    await put_events(lives, *["north"] * 4)
+    await put_events(harness, *["north"] * 4)
     routes = relay.routes
 
     async def deleted():
-        assert await lives.plane.store.commit(Change("", (), (Drop("cursor", ("sink",)),))) is None
+        assert (
+            await harness.plane.store.commit(Change("", (), (Drop("cursor", ("sink",)),))) is None
+        )
         return await routes()
 
     monkeypatch.setattr(relay, "routes", deleted)
     assert await trim(relay, tenant_max=1) == TrimResult()
-    assert len(await rows(lives)) == 4
+    assert len(await rows(harness)) == 4
     monkeypatch.setattr(relay, "routes", routes)
     assert await trim(relay, tenant_max=1) == TrimResult(beyond_bound=3)
 
@@ -359,33 +361,33 @@ def test_bounds_hold_and_no_tenant_pays_for_another_however_rounds_fall(seed, mo
     )  # or what was dropped would still come from memory
     chance = Random(seed)
 
-    @alive
-    async def scenario(lives):
+    @agent_test
+    async def scenario(harness):
         sinks = {name: Sink(name) for name in ("a", "b", "c")}
-        relay = relay_to_tenants(lives.plane, **sinks)
+        relay = relay_to_tenants(harness.plane, **sinks)
         await relay.begin()
         written, start = Counter[str](), 1
         for _ in range(30):
             for sink in sinks.values():
                 sink.down = chance.random() < 0.5
             names = chance.choices(["a", "b", "c"], weights=[8, 2, 0.2], k=chance.randrange(12))
-            await put_events(lives, *names, start=start)
+            await put_events(harness, *names, start=start)
             start += len(names)
             written.update(names)
-            await lives.loop_until(lives.plane.store.now() + chance.choice([1.0, 40.0]))
+            await harness.loop_until(harness.plane.store.now() + chance.choice([1.0, 40.0]))
             await relay.tick()
             await trim(relay, seconds=60.0, tenant_max=12, all_max=20)
-            found = await tenants_of(lives)
+            found = await tenants_of(harness)
             assert max(found.values(), default=0) <= 12
             assert found.total() <= 20
         for sink in sinks.values():
             sink.down = False
-        await lives.loop_until(lives.plane.store.now() + 120.0)
+        await harness.loop_until(harness.plane.store.now() + 120.0)
         await relay.tick()
         for name, sink in sinks.items():
-            missed = await missed_by(lives, name)
-            assert len({one.id for one in sink.seen}) + missed == written[name]
-        assert await missed_by(lives, "c") == 0
+            missed = await missed_by(harness, name)
+            assert len({one.id for one in sink.events}) + missed == written[name]
+        assert await missed_by(harness, "c") == 0
 
     scenario()
 
@@ -393,46 +395,46 @@ def test_bounds_hold_and_no_tenant_pays_for_another_however_rounds_fall(seed, mo
 # --- ablations: what the tests above rest on ------------------------------------------------------
 
 
-async def noisy_beside_quiet(lives):
+async def noisy_beside_quiet(harness):
     """A quiet tenant keeps what its destination has not received."""
     sinks = {name: Sink(name) for name in ("noisy", "quiet")}
     for sink in sinks.values():
         sink.down = True
-    relay = relay_to_tenants(lives.plane, **sinks)
+    relay = relay_to_tenants(harness.plane, **sinks)
     await relay.begin()
-    await put_events(lives, "quiet", "quiet", *["noisy"] * 40)
+    await put_events(harness, "quiet", "quiet", *["noisy"] * 40)
     await trim(relay, all_max=20)
-    return await missed_by(lives, "quiet")
+    return await missed_by(harness, "quiet")
 
 
-async def dead_beside_live(lives):
+async def dead_beside_live(harness):
     """Events that the live destination has received, and that nobody else needs."""
     dead, live = Sink("dead"), Sink("live")
     dead.down = True
-    relay = relay_to_tenants(lives.plane, north=dead, south=live)
+    relay = relay_to_tenants(harness.plane, north=dead, south=live)
     await relay.begin()
-    await put_events(lives, *["north", "south"] * 4, age=100.0)
+    await put_events(harness, *["north", "south"] * 4, age=100.0)
     await relay.tick()
     await trim(relay, seconds=60.0)
-    return (await tenants_of(lives))["south"]
+    return (await tenants_of(harness))["south"]
 
 
-@alive
+@agent_test
 async def test_ablation_with_one_bound_for_all_tenants_together_a_quiet_one_loses_events(
-    lives, tally
+    harness, tally
 ):
     async def oldest_first(self, excess, subscribers):
-        page = await lives.plane.store.list_events(limit=excess.total())
+        page = await harness.plane.store.list_events(limit=excess.total())
         await self._drop(page, subscribers, "bound")
         return len(page)
 
     with patched(retention.Retention, _keep_to_bounds=oldest_first):
-        assert await noisy_beside_quiet(lives) == 2
+        assert await noisy_beside_quiet(harness) == 2
     tally.add("ablations")
 
 
-@alive
-async def test_ablation_if_every_cursor_counts_a_dead_destination_holds_up_all(lives, tally):
+@agent_test
+async def test_ablation_if_every_cursor_counts_a_dead_destination_holds_up_all(harness, tally):
     def is_beyond_cursor(self, row):
         return self.position < row["position"]
 
@@ -443,15 +445,15 @@ async def test_ablation_if_every_cursor_counts_a_dead_destination_holds_up_all(l
         patched(retention.Subscriber, needs=is_beyond_cursor),
         patched(retention.Subscribers, needing=everybody),
     ):
-        assert await dead_beside_live(lives) == 4
+        assert await dead_beside_live(harness) == 4
     tally.add("ablations")
 
 
-@alive
-async def test_without_the_ablations_neither_happens(lives):
-    assert await noisy_beside_quiet(lives) == 0
+@agent_test
+async def test_without_the_ablations_neither_happens(harness):
+    assert await noisy_beside_quiet(harness) == 0
 
 
-@alive
-async def test_without_the_ablations_nothing_is_held_up(lives):
-    assert await dead_beside_live(lives) == 0
+@agent_test
+async def test_without_the_ablations_nothing_is_held_up(harness):
+    assert await dead_beside_live(harness) == 0

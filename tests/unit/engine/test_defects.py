@@ -14,20 +14,20 @@ from tenure.core.errors import Defect, Invalid, StoreClosed
 from tenure.core.limits import StepLimits
 from tenure.core.operation import OperationState
 from tenure.testing.operators import by
-from tests.unit.support.scripted_planes import TENANT, Script, accept, step, virtual
+from tests.unit.support.scripted_planes import TENANT, Script, accept, step, virtual_time_test
 
 
-@virtual
-async def test_an_operation_stopped_by_a_defect_is_claimed_anew_and_asked_about(solo, caplog):
+@virtual_time_test
+async def test_an_operation_stopped_by_a_defect_is_claimed_anew_and_asked_about(cluster, caplog):
     do, look = Script(), Script(Done())
-    solo.plan("one", step("made", do, Script(), look))
-    process = await solo.start()
+    cluster.plan("one", step("made", do, Script(), look))
+    process = await cluster.start()
     name = await accept(process.plane, "one")
 
     async def strange():
         raise RuntimeError("this cannot be")
 
-    solo.stores[0].before["commit"] = [strange]
+    cluster.stores[0].before["commit"] = [strange]
     await asyncio.sleep(1)
     assert f"operation {name}: stopped by a defect" in caplog.text
     assert (len(do.calls), len(look.calls)) == (1, 0)
@@ -36,11 +36,11 @@ async def test_an_operation_stopped_by_a_defect_is_claimed_anew_and_asked_about(
     assert (len(do.calls), len(look.calls)) == (1, 1), "nobody knew whether it was called: asked"
 
 
-@virtual
-async def test_one_that_keeps_failing_by_a_defect_is_left_alone_longer_each_time(solo, caplog):
+@virtual_time_test
+async def test_one_that_keeps_failing_by_a_defect_is_left_alone_longer_each_time(cluster, caplog):
     look = Script(*[Done()] * 20)
-    solo.plan("one", step("made", Script(), Script(), look))
-    process = await solo.start()
+    cluster.plan("one", step("made", Script(), Script(), look))
+    process = await cluster.start()
 
     name = await accept(process.plane, "one")
     real, process.engine._work._settle = process.engine._work._settle, None
@@ -55,21 +55,21 @@ async def test_one_that_keeps_failing_by_a_defect_is_left_alone_longer_each_time
     ).state is OperationState.COMPENSATED
 
 
-@virtual
-async def test_what_one_engine_cannot_perform_is_left_to_another_before_it_is_tried_again(solo):
+@virtual_time_test
+async def test_what_one_engine_cannot_perform_is_left_to_another_before_it_is_tried_again(cluster):
     look = Script(*[Done()] * 20)
-    solo.plan("one", step("made", Script(), Script(), look))
-    first = await solo.start()
+    cluster.plan("one", step("made", Script(), Script(), look))
+    first = await cluster.start()
     await asyncio.sleep(1)  # they look round at different times
-    second = await solo.start()
+    second = await cluster.start()
     name = await accept(first.plane, "one")
     first.engine._work._settle = None
     ended = await reads.wait(second.plane, TENANT, name, seconds=30.0)
     assert ended.state is OperationState.SUCCEEDED
 
 
-@virtual
-async def test_a_task_that_somebody_else_cancels_is_asked_about_and_not_repeated(solo):
+@virtual_time_test
+async def test_a_task_that_somebody_else_cancels_is_asked_about_and_not_repeated(cluster):
     async def cancel_me(_):
         task = asyncio.current_task()
         assert task is not None
@@ -77,16 +77,16 @@ async def test_a_task_that_somebody_else_cancels_is_asked_about_and_not_repeated
         await asyncio.sleep(0)
 
     do, look = Script(cancel_me), Script(Done())
-    solo.plan("one", step("made", do, Script(), look))
-    process = await solo.start()
+    cluster.plan("one", step("made", do, Script(), look))
+    process = await cluster.start()
     name = await accept(process.plane, "one")
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (len(do.calls), len(look.calls)) == (1, 1)
 
 
-@virtual
-async def test_a_lease_task_that_is_cancelled_from_outside_ends_the_engine_loudly(solo):
-    process = await solo.start()
+@virtual_time_test
+async def test_a_lease_task_that_is_cancelled_from_outside_ends_the_engine_loudly(cluster):
+    process = await cluster.start()
     keeper = process.engine._lease_task
     assert keeper is not None
     keeper.cancel()
@@ -94,20 +94,20 @@ async def test_a_lease_task_that_is_cancelled_from_outside_ends_the_engine_loudl
         await process.engine.join()
 
 
-@virtual
-async def test_calls_that_do_not_end_are_left_to_themselves_and_the_stop_returns(solo, caplog):
+@virtual_time_test
+async def test_calls_that_do_not_end_are_left_to_themselves_and_the_stop_returns(cluster, caplog):
     async def deaf(_):
         while True:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(3600)
 
-    solo.plan("one", step("made", Script(deaf)))
-    process = await solo.start()
+    cluster.plan("one", step("made", Script(deaf)))
+    process = await cluster.start()
     await accept(process.plane, "one")
     await asyncio.sleep(0.1)
-    began = solo.loop.time()
+    began = cluster.loop.time()
     await process.engine.stop(grace_seconds=0.5)
-    assert solo.loop.time() - began < 5
+    assert cluster.loop.time() - began < 5
     assert "1 cancelled calls have not ended" in caplog.text
 
 
@@ -120,12 +120,12 @@ async def deaf_once(call):
     return Done("late")
 
 
-@virtual
-async def test_a_call_that_hears_nobody_does_not_keep_its_operation(solo, caplog):
+@virtual_time_test
+async def test_a_call_that_hears_nobody_does_not_keep_its_operation(cluster, caplog):
     """It is looked at anew after its limit; what the call says at last is nobody's word."""
     do, look = Script(deaf_once), Script(Done("found"))
-    solo.plan("one", step("made", do, Script(), look, limits=StepLimits(call_seconds=2.0)))
-    process = await solo.start()
+    cluster.plan("one", step("made", do, Script(), look, limits=StepLimits(call_seconds=2.0)))
+    process = await cluster.start()
     name = await accept(process.plane, "one")
     ended = await reads.wait(process.plane, TENANT, name, seconds=60.0)
     assert (ended.state, ended.steps[0].result) == (OperationState.SUCCEEDED, "found")
@@ -135,13 +135,13 @@ async def test_a_call_that_hears_nobody_does_not_keep_its_operation(solo, caplog
     assert (await reads.get_operation(process.plane, TENANT, name)).steps[0].result == "found"
 
 
-@virtual
-async def test_a_defect_of_what_was_left_to_itself_halts_nothing(solo, caplog, monkeypatch):
-    solo.plan(
+@virtual_time_test
+async def test_a_defect_of_what_was_left_to_itself_halts_nothing(cluster, caplog, monkeypatch):
+    cluster.plan(
         "one",
         step("made", Script(deaf_once), Script(), Script(), limits=StepLimits(call_seconds=2.0)),
     )
-    process = await solo.start()
+    process = await cluster.start()
     name = await accept(process.plane, "one")
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
 
@@ -154,9 +154,9 @@ async def test_a_defect_of_what_was_left_to_itself_halts_nothing(solo, caplog, m
     assert not process.engine._halted_until
 
 
-@virtual
-async def test_a_store_that_was_closed_is_not_asked_again(solo, caplog):
-    process = await solo.start()
+@virtual_time_test
+async def test_a_store_that_was_closed_is_not_asked_again(cluster, caplog):
+    process = await cluster.start()
 
     async def closed():
         raise StoreClosed("closed")
@@ -165,7 +165,7 @@ async def test_a_store_that_was_closed_is_not_asked_again(solo, caplog):
         process.plane.store.before["commit"] = [closed]
         return Done()
 
-    solo.plan("one", step("made", close, Script(), Script()))
+    cluster.plan("one", step("made", close, Script(), Script()))
     name = await accept(process.plane, "one")
     await asyncio.sleep(0.5)
     assert f"operation {name}: stopped by a defect" in caplog.text
@@ -175,17 +175,17 @@ async def slow(_):
     await asyncio.sleep(60)
 
 
-@virtual
-async def test_a_call_beside_one_that_hears_nobody_is_stopped_and_looked_at_too(solo):
+@virtual_time_test
+async def test_a_call_beside_one_that_hears_nobody_is_stopped_and_looked_at_too(cluster):
     look = Script(Done("there"))
-    solo.plan(
+    cluster.plan(
         "two",
         [
             step("deaf", Script(deaf_once), Script(), look, limits=StepLimits(call_seconds=2.0)),
             step("slow", Script(slow), Script(), look, limits=StepLimits(call_seconds=90.0)),
         ],
     )
-    process = await solo.start()
+    process = await cluster.start()
     name = await accept(process.plane, "two")
     ended = await reads.wait(process.plane, TENANT, name, seconds=40.0)
     assert ended.state is OperationState.SUCCEEDED

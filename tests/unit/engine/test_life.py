@@ -24,7 +24,7 @@ from tests.unit.support.scripted_planes import (
     journal,
     refuse,
     step,
-    virtual,
+    virtual_time_test,
 )
 
 PATIENT = StepLimits(call_seconds=60.0)
@@ -38,36 +38,36 @@ async def broken():
     raise CommitUnknown("a COMMIT failed")
 
 
-async def leases(solo):
-    return list(solo.disk.tables.rows["lease"])
+async def leases(cluster):
+    return list(cluster.disk.tables.rows["lease"])
 
 
 # ------------------------------------------------------------------------------------------- leases
 
 
-@virtual
-async def test_a_lease_is_renewed_for_as_long_as_the_engine_runs(solo):
-    first, second = await solo.start(), await solo.start()
+@virtual_time_test
+async def test_a_lease_is_renewed_for_as_long_as_the_engine_runs(cluster):
+    first, second = await cluster.start(), await cluster.start()
     worker = first.engine.worker
     name = await accept(first.plane, "waits")
     await asyncio.sleep(100)
     assert first.engine.worker == worker
-    assert len(await leases(solo)) == 2
+    assert len(await leases(cluster)) == 2
     assert (await second.plane.store.load(name)).operation.token == 1
 
 
-@virtual
-async def test_a_paused_engine_starts_over_as_a_new_worker(solo, caplog):
+@virtual_time_test
+async def test_a_paused_engine_starts_over_as_a_new_worker(cluster, caplog):
     do = Script(NotYet(1.0), NotYet(1.0))
-    solo.plan("slow", step("made", do, Script(), Script(NotYet(1.0), NotYet(1.0), NotYet(1.0))))
-    process = await solo.start()
+    cluster.plan("slow", step("made", do, Script(), Script(NotYet(1.0), NotYet(1.0), NotYet(1.0))))
+    process = await cluster.start()
     worker = process.engine.worker
     name = await accept(process.plane, "slow")
     waits = await accept(process.plane, "waits")
     process.node.pause(6)
     await asyncio.sleep(8)
     assert process.engine.worker not in ("", worker)
-    assert len(await leases(solo)) == 1
+    assert len(await leases(cluster)) == 1
     assert f"the lease of worker {worker} lapsed" in caplog.text
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     seen = await process.plane.store.load(waits)
@@ -76,23 +76,25 @@ async def test_a_paused_engine_starts_over_as_a_new_worker(solo, caplog):
     assert (await reads.wait(process.plane, TENANT, waits)).state is OperationState.COMPENSATED
 
 
-@virtual
-async def test_an_engine_that_starts_over_leaves_its_calls_and_looks_first(solo):
+@virtual_time_test
+async def test_an_engine_that_starts_over_leaves_its_calls_and_looks_first(cluster):
     do, look = Script(hang), Script(Done({"n": 1}))
-    solo.plan("one", step("made", do, Script(), look, limits=PATIENT))
-    process = await solo.start(concurrency_max=1)
+    cluster.plan("one", step("made", do, Script(), look, limits=PATIENT))
+    process = await cluster.start(concurrency_max=1)
     name = await accept(process.plane, "one")
     queued = await accept(process.plane, "linear")
     await asyncio.sleep(0.1)
-    await solo.disk.observer().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
+    await cluster.disk.observer().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
     await asyncio.sleep(2.5)
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (len(do.calls), len(look.calls)) == (1, 1)
     assert (await reads.wait(process.plane, TENANT, queued)).state is OperationState.SUCCEEDED
 
 
-@virtual
-async def test_a_call_that_ends_late_is_awaited_before_the_new_worker_makes_its_own(solo, caplog):
+@virtual_time_test
+async def test_a_call_that_ends_late_is_awaited_before_the_new_worker_makes_its_own(
+    cluster, caplog
+):
     seen = []
 
     async def lingers(_):
@@ -107,19 +109,19 @@ async def test_a_call_that_ends_late_is_awaited_before_the_new_worker_makes_its_
         seen.append("look")
         return Done()
 
-    solo.plan("one", step("made", Script(lingers), Script(), Script(looks), limits=PATIENT))
-    process = await solo.start()
+    cluster.plan("one", step("made", Script(lingers), Script(), Script(looks), limits=PATIENT))
+    process = await cluster.start()
     name = await accept(process.plane, "one")
     await asyncio.sleep(0.1)
-    await solo.disk.observer().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
+    await cluster.disk.observer().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert seen == ["do begins", "do ends", "look"]
     assert "1 cancelled calls have not ended" in caplog.text
 
 
-@virtual
-async def test_a_driver_that_is_stopped_before_its_first_step_leaves_nothing_behind(solo):
-    process = await solo.start()
+@virtual_time_test
+async def test_a_driver_that_is_stopped_before_its_first_step_leaves_nothing_behind(cluster):
+    process = await cluster.start()
     name = await accept(process.plane, "waits")
     await asyncio.sleep(0.5)
     process.engine._due(name)
@@ -130,8 +132,10 @@ async def test_a_driver_that_is_stopped_before_its_first_step_leaves_nothing_beh
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.COMPENSATED
 
 
-@virtual
-async def test_what_a_paused_engine_held_is_taken_over_and_the_first_touches_nothing(solo, caplog):
+@virtual_time_test
+async def test_what_a_paused_engine_held_is_taken_over_and_the_first_touches_nothing(
+    cluster, caplog
+):
     caplog.set_level(logging.INFO)
 
     async def slow(_):
@@ -139,8 +143,8 @@ async def test_what_a_paused_engine_held_is_taken_over_and_the_first_touches_not
         return Done({"by": "the first"})
 
     do, look = Script(slow), Script(Done({"by": "the second"}))
-    solo.plan("one", step("made", do, Script(), look, limits=PATIENT))
-    first, second = await solo.start(), await solo.start()
+    cluster.plan("one", step("made", do, Script(), look, limits=PATIENT))
+    first, second = await cluster.start(), await cluster.start()
     name = await accept(first.plane, "one")
     first.node.pause(60)
     await asyncio.sleep(15)
@@ -151,12 +155,12 @@ async def test_what_a_paused_engine_held_is_taken_over_and_the_first_touches_not
     assert (await second.plane.store.load(name)).journal[1].body == '{"by":"the second"}'
 
 
-@virtual
-async def test_what_is_accepted_while_the_worker_starts_over_is_moved_under_one_token(solo):
+@virtual_time_test
+async def test_what_is_accepted_while_the_worker_starts_over_is_moved_under_one_token(cluster):
     polls, hangs = Script(NotYet(0.5), NotYet(0.5)), Script(hang)
-    solo.plan("polls", step("made", polls, Script(), polls))
-    solo.plan("hangs", step("made", hangs, Script(), Script()))
-    process = await solo.start(lease_ttl_seconds=3.0)
+    cluster.plan("polls", step("made", polls, Script(), polls))
+    cluster.plan("hangs", step("made", hangs, Script(), Script()))
+    process = await cluster.start(lease_ttl_seconds=3.0)
     plane, engine, worker = process.plane, process.engine, process.engine.worker
     starting, go_on = asyncio.Event(), asyncio.Event()
 
@@ -167,8 +171,8 @@ async def test_what_is_accepted_while_the_worker_starts_over_is_moved_under_one_
         starting.set()
         await go_on.wait()
 
-    await solo.disk.observer().commit(Change("", (), (Drop("lease", (engine._lease,)),)))
-    solo.stores[0].before["commit"] = [starting.wait, starting.wait, renewed, enlisted]
+    await cluster.disk.observer().commit(Change("", (), (Drop("lease", (engine._lease,)),)))
+    cluster.stores[0].before["commit"] = [starting.wait, starting.wait, renewed, enlisted]
     accepting = [asyncio.create_task(accept(plane, plan)) for plan in ("polls", "hangs")]
     await starting.wait()
     assert engine.worker not in ("", worker)
@@ -187,26 +191,26 @@ async def test_what_is_accepted_while_the_worker_starts_over_is_moved_under_one_
     assert (len(polls.calls), len(hangs.calls)) == (3, 1)
 
 
-@virtual
-async def test_what_the_store_refuses_a_keeper_is_asked_for_again(solo, caplog):
-    process = await solo.start()
+@virtual_time_test
+async def test_what_the_store_refuses_a_keeper_is_asked_for_again(cluster, caplog):
+    process = await cluster.start()
     worker = process.engine.worker
-    solo.stores[0].before["commit"] = [refuse]
+    cluster.stores[0].before["commit"] = [refuse]
     await asyncio.sleep(3)
     assert "the disk refused to take this; next attempt in 2 s" in caplog.text
     await asyncio.sleep(30)
     assert process.engine.worker == worker
 
 
-@virtual
-async def test_what_is_claimed_at_a_start_is_claimed_in_portions(solo):
-    first = await solo.start()
+@virtual_time_test
+async def test_what_is_claimed_at_a_start_is_claimed_in_portions(cluster):
+    first = await cluster.start()
     names = [await accept(first.plane, "waits") for _ in range(7)]
     await asyncio.sleep(1)
     ready = [await accept(first.plane, "linear") for _ in range(3)]
     await first.stop()
     for limit in (3, 5, 100):  # with a rest, without one, and all at once
-        process = await solo.start(claim_max=limit)
+        process = await cluster.start(claim_max=limit)
         for name in names:
             assert (
                 await reads.get_operation(process.plane, TENANT, name)
@@ -218,9 +222,9 @@ async def test_what_is_claimed_at_a_start_is_claimed_in_portions(solo):
 
 
 @pytest.mark.parametrize(("share", "takes_over"), [(0.4, True), (1.5, False)])
-@virtual
-async def test_a_take_over_may_last_longer_than_the_lease(solo, share, takes_over):
-    first = await solo.start()
+@virtual_time_test
+async def test_a_take_over_may_last_longer_than_the_lease(cluster, share, takes_over):
+    first = await cluster.start()
     names = [await accept(first.plane, "waits") for _ in range(4)]
     await asyncio.sleep(1)
     await first.stop()
@@ -231,7 +235,7 @@ async def test_a_take_over_may_last_longer_than_the_lease(solo, share, takes_ove
         return await claim(self, *given, **named)
 
     with patched(MemoryStore, claim=slowly):
-        process = await solo.start(claim_max=1)
+        process = await cluster.start(claim_max=1)
         rows = [await process.plane.store.find(OperationRecord, (name,)) for name in names]
         assert all(row.worker == process.engine.worker for row in rows) is takes_over
 
@@ -239,49 +243,49 @@ async def test_a_take_over_may_last_longer_than_the_lease(solo, share, takes_ove
 # ----------------------------------------------------------------------------------------- stopping
 
 
-@virtual
-async def test_a_stop_lets_calls_end_within_its_grace_and_starts_nothing_new(solo):
+@virtual_time_test
+async def test_a_stop_lets_calls_end_within_its_grace_and_starts_nothing_new(cluster):
     async def slow(_):
         await asyncio.sleep(0.5)
         return Done()
 
     made, later = Script(slow), Script()
-    solo.plan("two", step("made", made), step("later", later))
-    process = await solo.start(concurrency_max=1)
+    cluster.plan("two", step("made", made), step("later", later))
+    process = await cluster.start(concurrency_max=1)
     name = await accept(process.plane, "two")
     queued = await accept(process.plane, "linear")
     await asyncio.sleep(0.1)
     await process.engine.stop(grace_seconds=5)
-    assert solo.loop.time() == pytest.approx(0.5, abs=0.1)
+    assert cluster.loop.time() == pytest.approx(0.5, abs=0.1)
     assert await journal(process.plane, name) == ["accepted", "done made"]
     assert not later.calls
-    assert not solo.world.log
-    assert await leases(solo) == []
+    assert not cluster.world.log
+    assert await leases(cluster) == []
     await process.engine.join()
-    again = await solo.start()
+    again = await cluster.start()
     for one in (name, queued):
         assert (await reads.wait(again.plane, TENANT, one)).state is OperationState.SUCCEEDED
     assert len(made.calls) == 1
 
 
-@virtual
-async def test_a_stop_cuts_off_what_takes_longer_than_its_grace(solo):
-    solo.plan("one", step("made", Script(hang), Script(), Script()))
-    solo.plan("fork", (step("a", Script(hang)), step("b", Script(hang))))
-    process = await solo.start()
+@virtual_time_test
+async def test_a_stop_cuts_off_what_takes_longer_than_its_grace(cluster):
+    cluster.plan("one", step("made", Script(hang), Script(), Script()))
+    cluster.plan("fork", (step("a", Script(hang)), step("b", Script(hang))))
+    process = await cluster.start()
     for plan in ("one", "fork"):
         await accept(process.plane, plan)
     await asyncio.sleep(0.1)
-    began = solo.loop.time()
+    began = cluster.loop.time()
     await process.engine.stop(grace_seconds=0.5)
-    assert solo.loop.time() - began == pytest.approx(0.5)
-    assert await leases(solo) == []
+    assert cluster.loop.time() - began == pytest.approx(0.5)
+    assert await leases(cluster) == []
     assert not process.engine._active
 
 
-@virtual
-async def test_a_stopped_engine_takes_wakes_and_parks_nothing(solo):
-    process = await solo.start()
+@virtual_time_test
+async def test_a_stopped_engine_takes_wakes_and_parks_nothing(cluster):
+    process = await cluster.start()
     name = await accept(process.plane, "waits")
     await asyncio.sleep(1)
     live = await process.engine._work.load(name, 1)
@@ -295,42 +299,42 @@ async def test_a_stopped_engine_takes_wakes_and_parks_nothing(solo):
     assert process.engine.worker == ""
 
 
-@virtual
-async def test_an_engine_that_never_ran_has_nothing_to_stop_or_to_join(solo):
-    engine = solo.boot("idle").engine
+@virtual_time_test
+async def test_an_engine_that_never_ran_has_nothing_to_stop_or_to_join(cluster):
+    engine = cluster.boot("idle").engine
     await engine.stop()
     await engine.join()
     assert engine.worker == ""
 
 
-@virtual
-async def test_a_start_that_cannot_claim_gives_its_lease_back_when_it_is_stopped(solo):
-    process = solo.boot("unlucky")
-    solo.stores[0].before["claim"] = [refuse]
+@virtual_time_test
+async def test_a_start_that_cannot_claim_gives_its_lease_back_when_it_is_stopped(cluster):
+    process = cluster.boot("unlucky")
+    cluster.stores[0].before["claim"] = [refuse]
     with pytest.raises(StoreError):
         await process.start()
-    assert len(await leases(solo)) == 1
+    assert len(await leases(cluster)) == 1
     await process.engine.stop()
-    assert await leases(solo) == []
+    assert await leases(cluster) == []
 
 
-@virtual
-async def test_a_lease_that_cannot_be_given_back_lapses(solo, caplog):
-    process = await solo.start()
-    solo.stores[0].before["commit"] = [refuse]
+@virtual_time_test
+async def test_a_lease_that_cannot_be_given_back_lapses(cluster, caplog):
+    process = await cluster.start()
+    cluster.stores[0].before["commit"] = [refuse]
     await process.engine.stop()
     assert "cannot drop the lease" in caplog.text
     await process.engine.join()
-    assert len(await leases(solo)) == 1
+    assert len(await leases(cluster)) == 1
     name = await accept(process.plane, "linear")
-    again = await solo.start()
+    again = await cluster.start()
     assert (await reads.wait(again.plane, TENANT, name)).state is OperationState.SUCCEEDED
 
 
-@virtual
-async def test_a_store_that_fails_while_the_engine_stops_is_said_to_everyone(solo):
-    process = await solo.start()
-    solo.stores[0].before["commit"] = [broken]
+@virtual_time_test
+async def test_a_store_that_fails_while_the_engine_stops_is_said_to_everyone(cluster):
+    process = await cluster.start()
+    cluster.stores[0].before["commit"] = [broken]
     with pytest.raises(CommitUnknown):
         await process.engine.stop()
     with pytest.raises(CommitUnknown):
@@ -340,10 +344,10 @@ async def test_a_store_that_fails_while_the_engine_stops_is_said_to_everyone(sol
 # ---------------------------------------------------------------------------------- the store fails
 
 
-@virtual
-async def test_when_the_store_fails_calls_are_dropped_and_whoever_waits_is_told(solo):
-    solo.plan("hangs", step("made", Script(hang), Script(), Script()))
-    process = await solo.start()
+@virtual_time_test
+async def test_when_the_store_fails_calls_are_dropped_and_whoever_waits_is_told(cluster):
+    cluster.plan("hangs", step("made", Script(hang), Script(), Script()))
+    process = await cluster.start()
     plane, engine = process.plane, process.engine
     hangs, waits = await accept(plane, "hangs"), await accept(plane, "waits")
     await asyncio.sleep(0.1)
@@ -356,7 +360,7 @@ async def test_when_the_store_fails_calls_are_dropped_and_whoever_waits_is_told(
     await asyncio.sleep(0.5)
     assert over.result() is None
     task = engine._active[hangs].task
-    solo.stores[0].before["commit"] = [broken] * 9
+    cluster.stores[0].before["commit"] = [broken] * 9
     await accept_fails(plane)
     with pytest.raises(CommitUnknown):
         await joined
@@ -377,8 +381,8 @@ async def accept_fails(plane):
         await accept(plane, "linear")
 
 
-@virtual
-async def test_a_record_that_fails_ends_the_engine_and_its_keeper(solo):
+@virtual_time_test
+async def test_a_record_that_fails_ends_the_engine_and_its_keeper(cluster):
     """The keeper is in the middle of its round, and nothing of it fails."""
     go_on = asyncio.Event()
 
@@ -386,13 +390,13 @@ async def test_a_record_that_fails_ends_the_engine_and_its_keeper(solo):
         await asyncio.sleep(2.5)
         return Done()
 
-    solo.plan("one", step("made", Script(slow), limits=PATIENT))
-    process = await solo.start()
+    cluster.plan("one", step("made", Script(slow), limits=PATIENT))
+    process = await cluster.start()
     name = await accept(process.plane, "one")
     waiter = asyncio.create_task(process.engine.wait(name))
-    solo.stores[0].before["list_due"] = [go_on.wait]
+    cluster.stores[0].before["list_due"] = [go_on.wait]
     await asyncio.sleep(2.2)
-    solo.stores[0].before["commit"] = [broken]
+    cluster.stores[0].before["commit"] = [broken]
     await asyncio.sleep(1)
     with pytest.raises(CommitUnknown):
         await process.engine.join()
@@ -406,12 +410,12 @@ async def test_a_record_that_fails_ends_the_engine_and_its_keeper(solo):
         await process.engine.join()
 
 
-@virtual
-async def test_of_two_failures_the_first_is_told(solo):
-    process = await solo.start()
+@virtual_time_test
+async def test_of_two_failures_the_first_is_told(cluster):
+    process = await cluster.start()
     for plan in ("parallel", "linear"):
         await accept(process.plane, plan)
-    solo.stores[0].before["commit"] = [broken] * 9
+    cluster.stores[0].before["commit"] = [broken] * 9
     told = []
     for seconds in (0.1, 60):
         await asyncio.sleep(seconds)
@@ -421,9 +425,9 @@ async def test_of_two_failures_the_first_is_told(solo):
     assert told[0] is told[1]
 
 
-@virtual
-async def test_a_cancelled_waiter_is_forgotten(solo):
-    process = await solo.start()
+@virtual_time_test
+async def test_a_cancelled_waiter_is_forgotten(cluster):
+    process = await cluster.start()
     name = await accept(process.plane, "waits")
     waiters = [asyncio.create_task(process.engine.wait(name)) for _ in range(2)]
     await asyncio.sleep(1)
@@ -435,17 +439,17 @@ async def test_a_cancelled_waiter_is_forgotten(solo):
     assert not process.engine._waiters
 
 
-@virtual
-async def test_whoever_gives_up_in_the_very_moment_of_the_end_is_not_told(solo):
-    solo.plan("one", step("made", Script()))
-    process = await solo.start()
+@virtual_time_test
+async def test_whoever_gives_up_in_the_very_moment_of_the_end_is_not_told(cluster):
+    cluster.plan("one", step("made", Script()))
+    process = await cluster.start()
     name = await accept(process.plane, "one")
     waiter = asyncio.create_task(process.engine.wait(name))
 
     async def give_up():
         waiter.cancel()
 
-    solo.stores[0].after["commit"] = [give_up]
+    cluster.stores[0].after["commit"] = [give_up]
     with pytest.raises(asyncio.CancelledError):
         await waiter
     assert (
@@ -454,9 +458,9 @@ async def test_whoever_gives_up_in_the_very_moment_of_the_end_is_not_told(solo):
     assert not process.engine._waiters
 
 
-@virtual
-async def test_whoever_gives_up_in_the_very_moment_of_a_failure_is_not_told(solo):
-    process = await solo.start()
+@virtual_time_test
+async def test_whoever_gives_up_in_the_very_moment_of_a_failure_is_not_told(cluster):
+    process = await cluster.start()
     name = await accept(process.plane, "waits")
     waiters = [asyncio.create_task(process.engine.wait(name)) for _ in range(2)]
     await asyncio.sleep(1)
@@ -465,7 +469,7 @@ async def test_whoever_gives_up_in_the_very_moment_of_a_failure_is_not_told(solo
         waiters[0].cancel()
         await broken()
 
-    solo.stores[0].before["commit"] = [give_up]
+    cluster.stores[0].before["commit"] = [give_up]
     for waiter, error in zip(waiters, (asyncio.CancelledError, CommitUnknown), strict=True):
         with pytest.raises(error):
             await waiter

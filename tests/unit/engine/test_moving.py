@@ -12,7 +12,14 @@ from tenure.core.limits import StepLimits
 from tenure.core.operation import OperationState
 from tenure.testing.loop import forever
 from tenure.testing.operators import by
-from tests.unit.support.scripted_planes import TENANT, Script, accept, journal, step, virtual
+from tests.unit.support.scripted_planes import (
+    TENANT,
+    Script,
+    accept,
+    journal,
+    step,
+    virtual_time_test,
+)
 
 
 async def hang(_):
@@ -26,8 +33,8 @@ async def ended(plane, name, seconds=60.0):
 # ------------------------------------------------------------------------------------------- queued
 
 
-@virtual
-async def test_no_more_than_so_many_are_driven_and_the_others_follow_in_order(solo):
+@virtual_time_test
+async def test_no_more_than_so_many_are_driven_and_the_others_follow_in_order(cluster):
     now, most, order = 0, 0, []
 
     async def work(call):
@@ -39,22 +46,22 @@ async def test_no_more_than_so_many_are_driven_and_the_others_follow_in_order(so
         now -= 1
         return Done()
 
-    solo.plan("one", step("made", work))
-    plane = (await solo.start(concurrency_max=3)).plane
+    cluster.plan("one", step("made", work))
+    plane = (await cluster.start(concurrency_max=3)).plane
     names = [await accept(plane, "one", n=n) for n in range(9)]
     assert {await ended(plane, name) for name in names} == {OperationState.SUCCEEDED}
     assert most == 3
     assert [set(order[n : n + 3]) for n in (0, 3, 6)] == [{0, 1, 2}, {3, 4, 5}, {6, 7, 8}]
-    assert solo.loop.time() == pytest.approx(0.3, abs=0.01)
+    assert cluster.loop.time() == pytest.approx(0.3, abs=0.01)
 
 
-@virtual
-async def test_what_is_queued_is_not_moved_twice_however_often_it_is_found(solo):
+@virtual_time_test
+async def test_what_is_queued_is_not_moved_twice_however_often_it_is_found(cluster):
     """The keeper finds what is due while the caller who accepted it has not handed it over yet."""
     do = Script()
-    solo.plan("one", step("made", do))
-    solo.plan("hangs", step("made", Script(hang), Script(), Script()))
-    process = await solo.start(concurrency_max=1)
+    cluster.plan("one", step("made", do))
+    cluster.plan("hangs", step("made", Script(hang), Script(), Script()))
+    process = await cluster.start(concurrency_max=1)
     plane, engine = process.plane, process.engine
     first = await accept(plane, "hangs")
     kept, go_on = asyncio.Event(), asyncio.Event()
@@ -63,7 +70,7 @@ async def test_what_is_queued_is_not_moved_twice_however_often_it_is_found(solo)
         kept.set()
         await go_on.wait()
 
-    solo.stores[0].after["commit"] = [hold]
+    cluster.stores[0].after["commit"] = [hold]
     accepting = asyncio.create_task(accept(plane, "one"))
     await kept.wait()
     await engine._maintain()
@@ -78,14 +85,14 @@ async def test_what_is_queued_is_not_moved_twice_however_often_it_is_found(solo)
     assert len(do.calls) == 1
 
 
-@virtual
-async def test_what_is_signalled_while_it_is_queued_is_read_when_its_turn_comes(solo):
+@virtual_time_test
+async def test_what_is_signalled_while_it_is_queued_is_read_when_its_turn_comes(cluster):
     ask = Script()
-    solo.plan("asks", step("ask", ask))
-    solo.plan("slow", step("made", Script(NotYet(1.0), hang)))
-    process = await solo.start(concurrency_max=1)
+    cluster.plan("asks", step("ask", ask))
+    cluster.plan("slow", step("made", Script(NotYet(1.0), hang)))
+    process = await cluster.start(concurrency_max=1)
     plane = process.plane
-    solo.plan("hangs", step("made", Script(hang), Script(), Script()))
+    cluster.plan("hangs", step("made", Script(hang), Script(), Script()))
     first = await accept(plane, "hangs")
     names = [await accept(plane, "asks") for _ in range(3)]
     await operations.signal(plane, by("a friend"), names[1], name="go", payload=1)
@@ -98,9 +105,9 @@ async def test_what_is_signalled_while_it_is_queued_is_read_when_its_turn_comes(
 # -------------------------------------------------------------------------------------- handed over
 
 
-@virtual
-async def test_what_its_caller_did_not_hand_over_is_found_by_the_keeper(solo):
-    process = await solo.start()
+@virtual_time_test
+async def test_what_its_caller_did_not_hand_over_is_found_by_the_keeper(cluster):
+    process = await cluster.start()
     plane = process.plane
     kept = asyncio.Event()
 
@@ -108,7 +115,7 @@ async def test_what_its_caller_did_not_hand_over_is_found_by_the_keeper(solo):
         kept.set()
         await forever()
 
-    solo.stores[0].after["commit"] = [then_hang]
+    cluster.stores[0].after["commit"] = [then_hang]
     accepting = asyncio.create_task(admission.accept(plane, Accept("linear")))
     await kept.wait()
     accepting.cancel()
@@ -119,11 +126,11 @@ async def test_what_its_caller_did_not_hand_over_is_found_by_the_keeper(solo):
     assert await ended(plane, row.id, 3.0) is OperationState.SUCCEEDED
 
 
-@virtual
-async def test_what_is_driven_or_parked_already_is_not_taken_again(solo):
+@virtual_time_test
+async def test_what_is_driven_or_parked_already_is_not_taken_again(cluster):
     do = Script(Waiting("go"))
-    solo.plan("one", step("made", do))
-    process = await solo.start()
+    cluster.plan("one", step("made", do))
+    process = await cluster.start()
     name = await accept(process.plane, "one")
     live = process.engine._active[name].live
     process.engine.take(live)
@@ -137,25 +144,25 @@ async def test_what_is_driven_or_parked_already_is_not_taken_again(solo):
 # ------------------------------------------------------------------------------------------- parked
 
 
-@virtual
-async def test_what_waits_costs_no_task_and_is_moved_when_its_time_comes(solo):
+@virtual_time_test
+async def test_what_waits_costs_no_task_and_is_moved_when_its_time_comes(cluster):
     do = Script(*[NotYet(100.0)] * 4)
-    solo.plan("polls", step("made", do, limits=StepLimits(deadline_seconds=999.0)))
-    process = await solo.start()
+    cluster.plan("polls", step("made", do, limits=StepLimits(deadline_seconds=999.0)))
+    process = await cluster.start()
     names = [await accept(process.plane, "polls") for _ in range(2)]
     await asyncio.sleep(1)
     assert not process.engine._active
     assert len(process.engine._timers) == 2
     for name in names:
         assert await ended(process.plane, name, 300) is OperationState.SUCCEEDED
-    assert solo.loop.time() == pytest.approx(200, abs=1.5)
+    assert cluster.loop.time() == pytest.approx(200, abs=1.5)
 
 
-@virtual
-async def test_a_wake_comes_before_the_timer_and_the_timer_then_finds_nobody(solo):
+@virtual_time_test
+async def test_a_wake_comes_before_the_timer_and_the_timer_then_finds_nobody(cluster):
     ask = Script(NotYet(5.0), Waiting("go"))
-    solo.plan("asks", step("ask", ask))
-    process = await solo.start()
+    cluster.plan("asks", step("ask", ask))
+    process = await cluster.start()
     name = await accept(process.plane, "asks")
     await asyncio.sleep(1)
     process.engine.wake(name)
@@ -169,16 +176,16 @@ async def test_a_wake_comes_before_the_timer_and_the_timer_then_finds_nobody(sol
 # ------------------------------------------------------------------------------- woken while driven
 
 
-@virtual
-async def test_what_is_recorded_while_it_is_read_is_seen(solo):
+@virtual_time_test
+async def test_what_is_recorded_while_it_is_read_is_seen(cluster):
     """The second signal comes while the engine reads what the first one has changed."""
     ask = Script(Waiting("x"), Waiting("x"))
-    solo.plan("asks", step("ask", ask))
-    process = await solo.start()
+    cluster.plan("asks", step("ask", ask))
+    process = await cluster.start()
     plane = process.plane
     name = await accept(plane, "asks")
     await asyncio.sleep(1)
-    store = solo.stores[0]
+    store = cluster.stores[0]
 
     async def once_more():
         await operations.signal(plane, by("a friend"), name, name="x")
@@ -195,14 +202,14 @@ async def test_what_is_recorded_while_it_is_read_is_seen(solo):
     assert (await journal(plane, name)).count("signalled") == 2
 
 
-@virtual
-async def test_what_is_woken_for_nothing_parks_again(solo):
+@virtual_time_test
+async def test_what_is_woken_for_nothing_parks_again(cluster):
     ask = Script(Waiting("x"))
-    solo.plan("asks", step("ask", ask))
-    process = await solo.start()
+    cluster.plan("asks", step("ask", ask))
+    process = await cluster.start()
     name = await accept(process.plane, "asks")
     await asyncio.sleep(1)
-    store = solo.stores[0]
+    store = cluster.stores[0]
 
     async def wake():
         process.engine.wake(name)
@@ -214,10 +221,10 @@ async def test_what_is_woken_for_nothing_parks_again(solo):
     assert len(ask.calls) == 1
 
 
-@virtual
-async def test_a_cancel_reaches_several_calls_at_once(solo):
+@virtual_time_test
+async def test_a_cancel_reaches_several_calls_at_once(cluster):
     undos = [Script(), Script()]
-    solo.plan(
+    cluster.plan(
         "fork",
         (
             step("a", Script(hang), undos[0], Script()),
@@ -225,7 +232,7 @@ async def test_a_cancel_reaches_several_calls_at_once(solo):
             step("c", Script(NotYet(0.3), NotYet(0.3))),
         ),
     )
-    process = await solo.start()
+    process = await cluster.start()
     name = await accept(process.plane, "fork")
     await asyncio.sleep(0.5)
     await operations.cancel(process.plane, by("the caller"), name)
@@ -233,30 +240,30 @@ async def test_a_cancel_reaches_several_calls_at_once(solo):
     assert [len(undo.calls) for undo in undos] == [1, 1]
 
 
-@virtual
-async def test_siblings_go_at_their_own_pace(solo):
+@virtual_time_test
+async def test_siblings_go_at_their_own_pace(cluster):
     async def slow(_):
         await asyncio.sleep(0.9)
         return Done()
 
     polls = Script(NotYet(0.2), NotYet(0.2), NotYet(0.2))
-    solo.plan("fork", (step("slow", Script(slow)), step("polls", polls)))
-    plane = (await solo.start()).plane
+    cluster.plan("fork", (step("slow", Script(slow)), step("polls", polls)))
+    plane = (await cluster.start()).plane
     name = await accept(plane, "fork")
     assert await ended(plane, name) is OperationState.SUCCEEDED
     assert len(polls.calls) == 4
-    assert solo.loop.time() == pytest.approx(0.9, abs=0.05)
+    assert cluster.loop.time() == pytest.approx(0.9, abs=0.05)
 
 
-@virtual
-async def test_a_wake_reaches_an_operation_that_is_performing_several_moves(solo):
+@virtual_time_test
+async def test_a_wake_reaches_an_operation_that_is_performing_several_moves(cluster):
     async def slow(_):
         await asyncio.sleep(0.9)
         return Done()
 
     ask = Script(Waiting("go"))
-    solo.plan("fork", (step("slow", Script(slow)), step("ask", ask)))
-    plane = (await solo.start()).plane
+    cluster.plan("fork", (step("slow", Script(slow)), step("ask", ask)))
+    plane = (await cluster.start()).plane
     name = await accept(plane, "fork")
     await asyncio.sleep(0.1)
     await operations.signal(plane, by("a friend"), name, name="go")

@@ -20,7 +20,7 @@ from tenure.app.operations import commands as operations
 from tenure.core.operation import OperationState
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
-from tests.unit.support.temporal_bench import Bench, Hands, held
+from tests.unit.support.temporal_bench import Bench, Hands, run_on_bench
 
 
 def test_a_worker_that_performs_all_moves_reads_the_operation_never():
@@ -30,7 +30,7 @@ def test_a_worker_that_performs_all_moves_reads_the_operation_never():
         assert bench.loads == 0
         assert bench.called == {"one.do": 1, "two.do": 1, "three.do": 1}
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_another_worker_reads_what_it_has_not_seen():
@@ -44,7 +44,7 @@ def test_another_worker_reads_what_it_has_not_seen():
         assert bench.loads == 2
         assert bench.called == {"one.do": 1, "two.do": 1, "three.do": 1}
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_a_cancel_that_was_heard_of_stops_the_next_call():
@@ -55,7 +55,7 @@ def test_a_cancel_that_was_heard_of_stops_the_next_call():
         assert await bench.follow(name, answer) == OperationState.COMPENSATED
         assert bench.called == {"one.do": 1, "two.undo": 1, "one.undo": 1}
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_what_was_called_for_though_it_was_cancelled_is_undone():
@@ -70,7 +70,7 @@ def test_what_was_called_for_though_it_was_cancelled_is_undone():
         assert bench.called == {"one.do": 1, "two.do": 1, "two.undo": 1, "one.undo": 1}
         assert not bench.made
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_what_was_cancelled_before_anybody_claimed_it_calls_nobody():
@@ -81,7 +81,7 @@ def test_what_was_cancelled_before_anybody_claimed_it_calls_nobody():
         assert await bench.follow(name, answer) == OperationState.COMPENSATED
         assert not bench.called
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 async def polled_beside(bench: Bench) -> str:
@@ -102,7 +102,7 @@ def test_what_was_polled_elsewhere_is_known_before_it_is_called_again():
     async def scenario(bench: Bench) -> None:
         assert await polled_beside(bench) == OperationState.RUNNING
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_ablation_without_its_ticket_a_pivot_that_may_be_applied_is_turned_back(tally):
@@ -114,7 +114,7 @@ def test_ablation_without_its_ticket_a_pivot_that_may_be_applied_is_turned_back(
         with patched(StickyCache, take=any_ticket):
             assert await polled_beside(bench) != OperationState.RUNNING
 
-    held(scenario)
+    run_on_bench(scenario)
     tally.add("ablations")
 
 
@@ -126,7 +126,7 @@ def test_a_second_attempt_reads_and_asks():
         assert bench.called == {"one.do": 1, "two.inspect": 1}
         assert await bench.follow(name, answer) == OperationState.SUCCEEDED
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def taken_over(bench: Bench, name: str) -> Any:
@@ -146,14 +146,14 @@ def test_one_that_was_taken_over_records_nothing_on_what_it_has_kept():
         assert (await bench.store.load(name)).journal == before
         assert bench.called["two.do"] == 1
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_one_that_slept_for_long_calls_nobody_on_what_it_has_kept():
     async def scenario(bench: Bench) -> None:
         assert not await slept(bench)
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 async def slept(bench: Bench) -> int:
@@ -174,7 +174,7 @@ def test_ablation_what_is_kept_for_ever_is_seen_to_call():
         with patched(StickyCache, take=kept_for_ever):
             assert await slept(bench)
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_a_step_that_another_attempt_has_taken_is_left_to_it():
@@ -190,7 +190,7 @@ def test_a_step_that_another_attempt_has_taken_is_left_to_it():
         assert told.moves == answer.moves
         assert await bench.follow(name, told) == OperationState.SUCCEEDED
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_siblings_never_share_what_is_kept():
@@ -206,7 +206,7 @@ def test_siblings_never_share_what_is_kept():
         assert last.state == OperationState.SUCCEEDED
         assert bench.called == {"one.do": 1, "two.do": 1}
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 # --- what people read ---------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_what_only_a_newer_release_knows_is_left_to_another_worker_for_seconds(c
         assert caplog.text.count("linear@1/one; retrying until another worker takes it") == 1
         assert await bench.follow(name, answer) == OperationState.SUCCEEDED
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_what_is_not_in_this_planes_store_is_never_answered_but_left_to_its_own(caplog):
@@ -244,7 +244,7 @@ def test_what_is_not_in_this_planes_store_is_never_answered_but_left_to_its_own(
         assert caplog.text.count("--temporal-queue") == 1
         assert await bench.follow(name, answer) == OperationState.SUCCEEDED
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_what_was_said_to_be_unknown_is_not_remembered_without_bound():
@@ -255,7 +255,7 @@ def test_what_was_said_to_be_unknown_is_not_remembered_without_bound():
                     await ActivityEnvironment().run(bench.here.load, Task(name, 0))
         assert len(bench.here._unknown) == 1
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 async def tried_in_vain(bench: Bench, attempts: int) -> tuple[str, Answer, list[object]]:
@@ -275,7 +275,7 @@ def test_after_workers_that_called_nobody_the_call_is_made_at_once():
         await bench.move(name, answer, attempt=4, said=said)
         assert bench.called == {"one.do": 1, "two.do": 1}
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_after_one_that_may_have_called_none_counts_as_the_first():
@@ -288,4 +288,4 @@ def test_after_one_that_may_have_called_none_counts_as_the_first():
         await bench.move(name, answer, attempt=4, said=said)
         assert bench.called == {"one.do": 1, "two.inspect": 1}
 
-    held(scenario)
+    run_on_bench(scenario)

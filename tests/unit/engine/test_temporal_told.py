@@ -19,7 +19,7 @@ from tenure.app.operations.handle import load_handle
 from tenure.core.errors import EngineError
 from tenure.core.operation import OperationState
 from tenure.testing.patches import patched
-from tests.unit.support.temporal_bench import Bench, held
+from tests.unit.support.temporal_bench import Bench, run_on_bench
 
 
 async def told_by(bench: Bench, plan: str, moves: int) -> list[tuple[str, str]]:
@@ -45,7 +45,7 @@ def test_an_answer_says_how_its_step_ended_and_why_the_operation_turned_back():
             ("undone", why),
         ]
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_an_answer_says_what_is_not_over_yet():
@@ -53,7 +53,7 @@ def test_an_answer_says_what_is_not_over_yet():
         said = [said for said, _ in await told_by(bench, "later", 3)]
         assert said == ["not yet: still booting", "unknown: reset", "waits for approval"]
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_a_run_that_ends_since_its_operation_is_stuck_says_until_when():
@@ -69,7 +69,7 @@ def test_a_run_that_ends_since_its_operation_is_stuck_says_until_when():
         assert until.endswith("+00:00")
         assert why == "one was refused: no; one is stuck: the disk is full"
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_of_the_words_of_others_temporal_is_told_one_line_that_is_bounded():
@@ -97,7 +97,7 @@ def test_what_was_recorded_by_others_is_not_kept():
             tell(name)
             assert len(engine._activities._cache) == 0
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 class Gone:
@@ -125,7 +125,7 @@ def test_a_run_that_is_not_there_is_nowhere_else_and_of_others_it_is_not_known()
         with pytest.raises(EngineError, match=r"did not tell of operation x \(it is away\)"):
             await engine._is_elsewhere("x")
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_runs_that_start_at_once_in_a_namespace_without_attributes_all_start_without():
@@ -154,7 +154,7 @@ def test_runs_that_start_at_once_in_a_namespace_without_attributes_all_start_wit
         assert asked == ["default"]
         assert engine._attributes
 
-    held(scenario)
+    run_on_bench(scenario)
 
 
 def test_a_run_is_titled_by_its_agents_name_if_it_has_one():

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.faces.test_invoke import GOOD, captures
-from tests.unit.support.api_client import Face, faced
+from tests.unit.support.api_client import FaceClient, api_test
 
 WAIT = {"prefer": "wait=30"}
 
@@ -15,14 +15,14 @@ def spec(name: str = "adder", **more: object) -> dict[str, Any]:
     return {"name": name, "runtime": {"command": ["true"]}, **more}
 
 
-async def create(face: Face, name: str = "adder", **more: object) -> dict[str, Any]:
+async def create(face: FaceClient, name: str = "adder", **more: object) -> dict[str, Any]:
     told = await face.ask("POST", "/v1/agents", spec(name, **more), headers=WAIT)
     assert (told.status, told.json["state"]) == (202, "SUCCEEDED"), told
     found: dict[str, Any] = (await face.ask("GET", f"/v1/agents/{name}")).json
     return found
 
 
-@faced
+@api_test
 async def test_an_agent_is_created_suspended_resumed_and_deleted(face):
     told = await face.ask("POST", "/v1/agents", spec(), headers=WAIT)
     assert (told.status, told.json["state"]) == (202, "SUCCEEDED")
@@ -41,10 +41,10 @@ async def test_an_agent_is_created_suspended_resumed_and_deleted(face):
     assert (told.status, told.json["state"]) == (202, "SUCCEEDED")
     assert (await face.ask("GET", "/v1/agents/adder")).status == 404
     assert (await face.ask("GET", f"/v1/agents/{made['uid']}")).json["state"] == "DELETED"
-    assert not any(thing for one in face.held.values() for thing in one.things)
+    assert not any(thing for one in face.providers.values() for thing in one.things)
 
 
-@faced
+@api_test
 async def test_a_create_that_is_refused_undoes_itself_and_says_why(face):
     told = await face.ask("POST", "/v1/agents", spec(roles=["refuse-access"]), headers=WAIT)
     assert (told.status, told.json["state"]) == (202, "COMPENSATED")
@@ -79,7 +79,7 @@ async def test_a_create_that_is_refused_undoes_itself_and_says_why(face):
     ],
 )
 def test_a_spec_that_does_not_fit_is_refused_by_its_field(tmp_path, body, code, field):
-    @faced
+    @api_test
     async def test(face):
         told = await face.ask("POST", "/v1/agents", body)
         assert (told.json["code"], told.json.get("field", "")) == (code, field), told
@@ -89,14 +89,14 @@ def test_a_spec_that_does_not_fit_is_refused_by_its_field(tmp_path, body, code, 
     test(tmp_path=tmp_path)
 
 
-@faced
+@api_test
 async def test_of_fifty_creates_of_one_name_one_wins(face):
     told = await asyncio.gather(*(face.ask("POST", "/v1/agents", spec()) for _ in range(50)))
     assert sorted(one.status for one in told) == [202] + [409] * 49
     assert {one.json["code"] for one in told if one.status == 409} == {"name_taken"}
 
 
-@faced
+@api_test
 async def test_the_same_key_and_body_get_the_same_operation(face):
     key = {"idempotency-key": "k-1"}
     told = await asyncio.gather(
@@ -117,7 +117,7 @@ async def test_the_same_key_and_body_get_the_same_operation(face):
     assert someone.status == 202, "another principal has keys of its own"
 
 
-@faced
+@api_test
 async def test_a_key_answers_with_the_old_operation_after_a_delete(face):
     key = {"idempotency-key": "once", **WAIT}
     first = await face.ask("POST", "/v1/agents", spec(), headers=key)
@@ -129,7 +129,7 @@ async def test_a_key_answers_with_the_old_operation_after_a_delete(face):
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "é", "a\tb"])
 def test_an_odd_idempotency_key_is_refused(tmp_path, key):
-    @faced
+    @api_test
     async def test(face):
         told = await face.ask("POST", "/v1/agents", spec(), headers={"idempotency-key": key})
         assert (told.status, told.json["field"]) == (400, "Idempotency-Key")
@@ -137,7 +137,7 @@ def test_an_odd_idempotency_key_is_refused(tmp_path, key):
     test(tmp_path=tmp_path)
 
 
-@faced
+@api_test
 async def test_a_condition_that_no_longer_holds_changes_nothing(face):
     await create(face)
     etag = (await face.ask("GET", "/v1/agents/adder")).headers["etag"]
@@ -156,7 +156,7 @@ async def test_a_condition_that_no_longer_holds_changes_nothing(face):
     assert any_.status == 202
 
 
-@faced
+@api_test
 async def test_a_dry_run_shows_the_plan_and_does_nothing(face):
     told = await face.ask("POST", "/v1/agents?dry_run=true", spec())
     assert (told.status, told.json["kind"]) == (200, "create_agent")
@@ -183,7 +183,7 @@ async def test_a_dry_run_shows_the_plan_and_does_nothing(face):
     assert (odd.status, odd.json["field"]) == (400, "dry_run")
 
 
-@faced
+@api_test
 async def test_agents_are_listed_by_pages_states_and_labels(face):
     for n in range(5):
         await create(face, f"a{n}", labels={"team": "ops" if n % 2 else "dev", "n": str(n)})
@@ -213,7 +213,7 @@ async def test_agents_are_listed_by_pages_states_and_labels(face):
     assert theirs.json["items"] == []
 
 
-@faced
+@api_test
 async def test_an_agent_of_others_looks_like_one_that_is_not_there(face):
     mine = await create(face)
     for path in ("", "/resources", "/logs"):
@@ -229,7 +229,7 @@ async def test_an_agent_of_others_looks_like_one_that_is_not_there(face):
     assert (await face.ask("GET", "/v1/agents/adder")).json == mine
 
 
-@faced
+@api_test
 async def test_what_an_agent_printed_is_shown(face):
     await create(face)
     assert (await face.ask("GET", "/v1/agents/adder/logs?lines=2")).json == {
@@ -242,7 +242,7 @@ async def test_what_an_agent_printed_is_shown(face):
         assert (await face.ask("GET", f"/v1/agents/adder/logs?{odd}")).status == 400
 
 
-@faced
+@api_test
 async def test_an_invocation_reaches_an_agent_that_serves_and_no_other(face):
     seen: list[bytes] = []
     serve = captures(seen, GOOD)
@@ -254,7 +254,7 @@ async def test_an_invocation_reaches_an_agent_that_serves_and_no_other(face):
         writer.close()
 
     listening = await asyncio.start_server(connected, "127.0.0.1", 0)
-    runtime = face.held["runtime"]
+    runtime = face.providers["runtime"]
     runtime.address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     path = "/v1/agents/adder/invocations"
     assert (await face.ask("POST", path, {"a": 1})).status == 404
@@ -279,7 +279,7 @@ async def test_an_invocation_reaches_an_agent_that_serves_and_no_other(face):
     listening.close()
 
 
-@faced
+@api_test
 async def test_a_verb_that_makes_no_sense_is_a_conflict(face):
     await create(face)
     told = await face.ask("POST", "/v1/agents/adder:resume")
@@ -291,7 +291,7 @@ async def test_a_verb_that_makes_no_sense_is_a_conflict(face):
     assert (odd.status, odd.json["field"]) == (400, "retention")
 
 
-@faced
+@api_test
 async def test_a_full_quota_is_told(face):
     told = await face.ask("PUT", "/v1/quotas/agents", {"most": 1}, token="admin")
     assert told.json == {"kind": "agents", "most": 1, "used": 0}
@@ -304,7 +304,7 @@ async def test_a_full_quota_is_told(face):
     assert (odd.status, odd.json["field"]) == (400, "most")
 
 
-@faced
+@api_test
 async def test_a_revoked_token_is_no_good_at_once(face):
     body = {"principal": "ci", "role": "viewer"}
     made = (await face.ask("POST", "/v1/tokens", body, token="admin")).json
@@ -319,7 +319,7 @@ async def test_a_revoked_token_is_no_good_at_once(face):
     assert (await face.ask("GET", "/v1/agents", token=made["token"])).status == 401
 
 
-@faced
+@api_test
 async def test_a_token_is_for_ones_own_tenant(face):
     body = {"principal": "x", "role": "admin", "tenant": "default"}
     told = await face.ask("POST", "/v1/tokens", body, token="stranger")
@@ -334,7 +334,7 @@ async def test_a_token_is_for_ones_own_tenant(face):
         assert (told.status, told.json["field"]) == (400, field)
 
 
-@faced
+@api_test
 async def test_the_audit_log_tells_who_did_what_and_holds(face):
     await create(face)
     seen: list[Any] = []
@@ -355,7 +355,7 @@ async def test_the_audit_log_tells_who_did_what_and_holds(face):
     assert (await face.ask("GET", "/v1/audit/verify", token="stranger")).status == 403
 
 
-@faced
+@api_test
 async def test_an_invocation_that_outlives_the_drain_is_cut_off(face):
     came = asyncio.Event()
 
@@ -365,7 +365,7 @@ async def test_an_invocation_that_outlives_the_drain_is_cut_off(face):
         writer.close()
 
     listening = await asyncio.start_server(silent, "127.0.0.1", 0)
-    face.held["runtime"].address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    face.providers["runtime"].address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     await create(face)
     asked = asyncio.ensure_future(face.ask("POST", "/v1/agents/adder/invocations", {"a": 1}))
     await came.wait()
@@ -377,7 +377,7 @@ async def test_an_invocation_that_outlives_the_drain_is_cut_off(face):
     listening.close()
 
 
-@faced
+@api_test
 async def test_a_verb_may_be_queued_behind_the_operation_at_work(face):
     made = await face.ask("POST", "/v1/agents", spec())
     told = await face.ask("POST", "/v1/agents/adder:suspend?queue=true")

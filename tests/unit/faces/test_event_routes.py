@@ -17,7 +17,7 @@ from tenure.core.roles import Caller, Role
 from tenure.core.subscription import SubscriptionKind
 from tenure.faces.http.server import Listen, serving
 from tenure.ports.store import Change, Put, Set
-from tests.unit.support.api_client import ADMIN, faced
+from tests.unit.support.api_client import ADMIN, api_test
 
 CALLER = Caller("default", "admin", Role.ADMIN)
 STREAM = {"accept": "text/event-stream"}
@@ -54,7 +54,7 @@ async def followed(face, address, *, token=ADMIN, headers=None, query=""):
         yield come()
 
 
-@faced
+@api_test
 async def test_a_page_of_events_is_the_tenants_own(face):
     uid = await made(face)
     page = (await face.ask("GET", "/v1/events?limit=1000", token="viewer")).json
@@ -80,7 +80,7 @@ async def test_a_page_of_events_is_the_tenants_own(face):
     assert (await face.ask("GET", f"/v1/events?after={2**63}")).status == 400
 
 
-@faced
+@api_test
 async def test_a_stream_tells_what_was_and_what_comes_and_resumes(face):
     first = await made(face)
     async with serving(face.http_state, Listen(port=0)) as address:
@@ -104,7 +104,7 @@ async def test_a_stream_tells_what_was_and_what_comes_and_resumes(face):
         assert (await face.ask("GET", "/v1/events", headers=headers)).status == 400
 
 
-@faced
+@api_test
 async def test_a_stream_resumes_after_a_position_of_nineteen_digits(face):
     uid = await made(face)
     told = {
@@ -121,7 +121,7 @@ async def test_a_stream_resumes_after_a_position_of_nineteen_digits(face):
         assert int(position) == far[1]
 
 
-@faced
+@api_test
 async def test_a_position_beyond_all_events_makes_nobody_deaf(face):
     await made(face)
     far = str(2**63 - 1)
@@ -142,7 +142,7 @@ async def test_a_position_beyond_all_events_makes_nobody_deaf(face):
     assert {row["agent"] for row in beyond} == {uid}
 
 
-@faced
+@api_test
 async def test_a_stream_ends_when_its_token_is_revoked_and_tells_nothing_more(face):
     await made(face)
     admin = await tokens.authenticate(face.plane, ADMIN)
@@ -159,7 +159,7 @@ async def test_a_stream_ends_when_its_token_is_revoked_and_tells_nothing_more(fa
         assert face.http_state.streams.total() == 0
 
 
-@faced
+@api_test
 async def test_a_commit_is_told_at_once(face, monkeypatch):
     """By the commit itself, and not by a look from time to time."""
     monkeypatch.setattr("tenure.faces.api.event_stream.POLL_SECONDS", 600.0)
@@ -173,14 +173,14 @@ async def test_a_commit_is_told_at_once(face, monkeypatch):
             await anext(come)
 
 
-@faced
+@api_test
 async def test_too_many_streams_are_refused(face, monkeypatch):
     monkeypatch.setattr("tenure.faces.api.event_stream.STREAMS_MAX", 0)
     answer = await face.ask("GET", "/v1/events", headers=STREAM)
     assert (answer.status, answer.json["code"]) == (429, "too_many_streams")
 
 
-@faced
+@api_test
 async def test_a_subscription_lives_and_its_secret_is_shown_once(face, tmp_path_factory):
     object.__setattr__(face.plane, "seal", LocalSeal(tmp_path_factory.mktemp("s") / "key"))
     answer = await face.ask("POST", "/v1/subscriptions", HOOK)
@@ -212,7 +212,7 @@ async def test_a_subscription_lives_and_its_secret_is_shown_once(face, tmp_path_
     assert done == ["subscription.create", "subscription.rotate", "subscription.delete"]
 
 
-@faced
+@api_test
 async def test_a_subscription_takes_an_idempotency_key(face):
     body, key = {"name": "reads", "kind": "pull"}, {"Idempotency-Key": "once"}
     first = await face.ask("POST", "/v1/subscriptions", body, headers=key)
@@ -230,7 +230,7 @@ async def test_a_subscription_takes_an_idempotency_key(face):
     {"kind": "fax"}, {"agent": "nobody"},
 ], ids=str)  # fmt: skip
 def test_what_makes_no_sense_is_refused(change, tmp_path):
-    @faced
+    @api_test
     async def refused(face):
         answer = await face.ask("POST", "/v1/subscriptions", {**HOOK, **change})
         assert answer.status in {400, 404}, answer.body
@@ -239,7 +239,7 @@ def test_what_makes_no_sense_is_refused(change, tmp_path):
     refused(tmp_path=tmp_path)
 
 
-@faced
+@api_test
 async def test_a_destination_that_fails_says_when_it_is_tried_and_a_replay_tries_it_now(face):
     body = {"name": "there", "kind": "nats", "target": "there"}
     name = (await face.ask("POST", "/v1/subscriptions", body)).json["id"]
@@ -257,7 +257,7 @@ async def test_a_destination_that_fails_says_when_it_is_tried_and_a_replay_tries
     assert (await face.ask("GET", one)).json["next_try"] <= face.plane.store.now()
 
 
-@faced
+@api_test
 async def test_letters_are_listed_replayed_and_discarded(face):
     body = {"name": "there", "kind": "nats", "target": "there"}
     name = (await face.ask("POST", "/v1/subscriptions", body)).json["id"]
@@ -297,7 +297,7 @@ async def test_letters_are_listed_replayed_and_discarded(face):
     assert (await face.ask("GET", f"{one}/dead-letters")).json["items"] == []
 
 
-@faced
+@api_test
 async def test_a_tenant_is_strict_when_its_admin_says_so(face):
     assert (await face.ask("GET", "/v1/tenant")).json == {"strict": False, "missing": []}
     assert (await face.ask("PUT", "/v1/tenant", {"strict": True})).status == 403

@@ -14,14 +14,14 @@ from tenure.faces.http.table import Repeat
 from tenure.ports.store import TABLES, Change, Drop, Put, Set
 from tests.unit.support.api_client import face
 from tests.unit.support.idempotency_checks import (
-    Killed,
-    at_the_same_time,
-    killed,
-    repeated,
+    RequestKilled,
+    check_concurrent,
+    check_killed,
+    check_repeated,
     route_of,
     send,
 )
-from tests.unit.support.idempotent_requests import CASES, audited
+from tests.unit.support.idempotent_requests import CASES, count_audit_lines
 
 EVERY = pytest.mark.parametrize("name", CASES)
 STORED = [name for name in CASES if route_of(name).repeat is Repeat.ANSWER]
@@ -58,24 +58,24 @@ def test_an_answer_with_a_secret_is_declared_as_one():
 
 @EVERY
 def test_the_same_key_and_request_have_one_effect_and_one_answer(tmp_path, name):
-    assert faced(tmp_path, lambda one: repeated(one, name, "alpha")) == []
+    assert faced(tmp_path, lambda one: check_repeated(one, name, "alpha")) == []
 
 
 @EVERY
 def test_equal_requests_at_the_same_time_have_one_effect_and_one_answer(tmp_path, name):
-    assert faced(tmp_path, lambda one: at_the_same_time(one, name, "alpha")) == []
+    assert faced(tmp_path, lambda one: check_concurrent(one, name, "alpha")) == []
 
 
 @EVERY
 def test_a_request_that_was_killed_is_finished_by_the_repeated_one(tmp_path, name):
-    assert faced(tmp_path, lambda one: killed(one, name, "alpha")) == []
+    assert faced(tmp_path, lambda one: check_killed(one, name, "alpha")) == []
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].owner_only])
 def test_the_same_key_of_another_tenant_is_another_key(tmp_path, name):
     async def check(one):
-        wrong = await repeated(one, name, "alpha", who="admin")
-        return wrong + await repeated(one, name, "alpha", who="stranger")
+        wrong = await check_repeated(one, name, "alpha", caller="admin")
+        return wrong + await check_repeated(one, name, "alpha", caller="stranger")
 
     assert faced(tmp_path, check) == []
 
@@ -91,7 +91,7 @@ def test_a_stored_answer_outlives_its_subject_and_no_secret_lies_open(tmp_path, 
             assert first.json[field] not in str(row)
             assert first.json[field].rpartition(".")[2] not in str(row)
             assert '"sealed":true' in row.answer
-        one.held["identity"].things.clear()
+        one.providers["identity"].things.clear()
         for table in ("subscription", "finding", "awaited", "edge"):
             await dropped(one.plane.store, table)
         again = await send(one, name, subject, "once")
@@ -154,18 +154,18 @@ def test_letters_that_were_parked_after_a_killed_discard_are_left_by_the_repeate
         place = subject.path.split("/")[3]
 
         async def dies(*_given, **_named):
-            raise Killed
+            raise RequestKilled
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(IdempotentRequest, "finish", dies)
-            with pytest.raises(Killed):
+            with pytest.raises(RequestKilled):
                 await send(one, name, subject, "k")
         later = {"attempts": 1, "due_at": None, "why": "no", "since": one.plane.store.now() + 1}
         put = Put("parked", (place, "a"), later)
         assert await one.plane.store.commit(Change("", (), (put,))) is None
         assert (await send(one, name, subject, "k")).status == 200
         assert await one.plane.store.find("parked", (place, "a")) is not None
-        assert await audited(one, "letters.discard", place) == 1
+        assert await count_audit_lines(one, "letters.discard", place) == 1
 
     faced(tmp_path, check)
 
@@ -176,14 +176,14 @@ def test_letters_that_were_parked_after_a_killed_discard_are_left_by_the_repeate
 @EVERY
 def test_a_route_that_ignores_the_key_is_caught(tmp_path, name, monkeypatch):
     monkeypatch.setattr(IdempotentRequest, "has_key", property(lambda _: False))
-    assert faced(tmp_path, lambda one: repeated(one, name, "alpha")) != []
+    assert faced(tmp_path, lambda one: check_repeated(one, name, "alpha")) != []
 
 
 @EVERY
 def test_a_fingerprint_that_ignores_the_request_is_caught(tmp_path, name, monkeypatch):
     monkeypatch.setattr(idempotency, "fingerprint", lambda _: "the same")
     monkeypatch.setattr("tenure.faces.http.table.fingerprint", lambda _: "the same")
-    complaints = faced(tmp_path, lambda one: repeated(one, name, "alpha"))
+    complaints = faced(tmp_path, lambda one: check_repeated(one, name, "alpha"))
     only_one = name in {"POST /v1/plane:confirm", "POST /v1/keys:rotate"}
     assert bool(complaints) != only_one, "they can be asked for one thing only"
 
@@ -211,7 +211,7 @@ def test_a_key_in_a_commit_of_its_own_is_caught(tmp_path, name, monkeypatch):
         return await plane.store.commit(change)
 
     monkeypatch.setattr(IdempotentRequest, "commit", commit)
-    assert faced(tmp_path, lambda one: killed(one, name, "alpha")) != []
+    assert faced(tmp_path, lambda one: check_killed(one, name, "alpha")) != []
 
 
 @pytest.mark.parametrize("name", sorted({*STORED} - {*IN_ONE_COMMIT} - REPEATABLE))
@@ -222,4 +222,4 @@ def test_a_request_that_is_not_begun_before_its_effect_is_caught(tmp_path, name,
         return RequestStart(draft, plane.store.now())
 
     monkeypatch.setattr(IdempotentRequest, "begin", begin)
-    assert faced(tmp_path, lambda one: killed(one, name, "alpha")) != []
+    assert faced(tmp_path, lambda one: check_killed(one, name, "alpha")) != []

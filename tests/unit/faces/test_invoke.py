@@ -18,7 +18,7 @@ from tenure.core.roles import Role
 from tenure.faces.http import invoke, problems, server
 from tenure.faces.http.face import Face as HttpFace
 from tenure.faces.http.table import HttpRequest, Route, Stream
-from tests.unit.support.api_client import Face, faced
+from tests.unit.support.api_client import FaceClient, api_test
 
 ADDRESS = ""
 SECRET = "a-secret-of-the-caller"
@@ -54,7 +54,7 @@ ROUTE = Route(
 PATH = "/v1/agents/adder/invocations"
 
 
-def scope_of(face: Face, *more: tuple[bytes, bytes]) -> dict[str, Any]:
+def scope_of(face: FaceClient, *more: tuple[bytes, bytes]) -> dict[str, Any]:
     """A request with a token and these headers."""
     bearer = f"Bearer {face.tokens['operator']}".encode()
     return {
@@ -71,7 +71,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def runtime(face: Face, serve: Serve) -> AsyncIterator[None]:
+async def runtime(face: FaceClient, serve: Serve) -> AsyncIterator[None]:
     """A runtime that behaves so, and a face that knows where it is."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -118,7 +118,7 @@ GOOD = (
 )
 
 
-@faced
+@api_test
 async def test_a_request_is_passed_on_and_its_answer_back(face):
     seen: list[bytes] = []
     async with runtime(face, captures(seen, GOOD)):
@@ -147,7 +147,7 @@ async def test_a_request_is_passed_on_and_its_answer_back(face):
     assert told.headers["x-amzn-bedrock-agentcore-runtime-session-id"] == "s1"
 
 
-@faced
+@api_test
 async def test_no_secret_of_the_caller_reaches_a_runtime(face):
     seen: list[bytes] = []
     async with runtime(face, captures(seen, GOOD)):
@@ -173,7 +173,7 @@ async def test_no_secret_of_the_caller_reaches_a_runtime(face):
     assert b"cookie" not in head
 
 
-@faced
+@api_test
 async def test_a_runtime_says_nothing_in_our_name(face):
     async with runtime(face, captures([], GOOD)):
         told = await face.ask("POST", PATH, raw=b"{}")
@@ -184,7 +184,7 @@ async def test_a_runtime_says_nothing_in_our_name(face):
     assert told.headers["x-content-type-options"] == "nosniff"
 
 
-@faced
+@api_test
 async def test_a_redirect_is_not_followed_and_a_cookie_is_not_kept(face):
     seen: list[bytes] = []
     away = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nSet-Cookie: a=1\r\n\r\n"
@@ -196,7 +196,7 @@ async def test_a_redirect_is_not_followed_and_a_cookie_is_not_kept(face):
     assert not any(b"cookie" in head.lower() for head in seen)
 
 
-@faced
+@api_test
 async def test_both_ways_stream(face):
     """The runtime answers before the request is whole, and the caller goes on sending."""
     order: list[str] = []
@@ -254,7 +254,7 @@ async def test_both_ways_stream(face):
     ],
 )
 def test_a_runtime_that_does_not_answer_as_http_asks_for_is_a_bad_gateway(tmp_path, answer):
-    @faced
+    @api_test
     async def test(face):
         async with runtime(face, captures([], answer)):
             told = await face.ask("POST", PATH, raw=b"{}")
@@ -265,7 +265,7 @@ def test_a_runtime_that_does_not_answer_as_http_asks_for_is_a_bad_gateway(tmp_pa
     test(tmp_path=tmp_path)
 
 
-@faced
+@api_test
 async def test_a_runtime_that_is_not_there_is_a_bad_gateway(face):
     async with runtime(face, captures([], GOOD)):
         pass
@@ -274,7 +274,7 @@ async def test_a_runtime_that_is_not_there_is_a_bad_gateway(face):
     assert "the agent soon has a new one" in told.json["detail"]
 
 
-@faced
+@api_test
 async def test_a_silent_runtime_is_a_bad_gateway(face, monkeypatch):
     monkeypatch.setattr(aiohttp, "SILENCE_SECONDS", 0.1)
 
@@ -286,7 +286,7 @@ async def test_a_silent_runtime_is_a_bad_gateway(face, monkeypatch):
     assert (told.status, told.json["code"]) == (502, "runtime_broken")
 
 
-@faced
+@api_test
 async def test_an_answer_that_breaks_half_way_is_not_ended_as_if_it_were_whole(face):
     half = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"
     told: list[dict[str, Any]] = []
@@ -306,7 +306,7 @@ async def test_an_answer_that_breaks_half_way_is_not_ended_as_if_it_were_whole(f
     assert all(message.get("more_body", True) for message in told)
 
 
-@faced
+@api_test
 async def test_a_caller_who_leaves_stops_the_call_to_the_runtime(face):
     left = asyncio.Event()
     begun = asyncio.Event()
@@ -334,7 +334,7 @@ async def test_a_caller_who_leaves_stops_the_call_to_the_runtime(face):
         await left.wait()
 
 
-@faced
+@api_test
 async def test_a_request_that_is_too_large_is_refused_however_it_is_sent(face, monkeypatch):
     monkeypatch.setattr(invoke, "REQUEST_BYTES_MAX", 10)
 
@@ -351,7 +351,7 @@ async def test_a_request_that_is_too_large_is_refused_however_it_is_sent(face, m
 KEPT = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
-@faced
+@api_test
 async def test_a_connection_is_asked_once_whose_it_is(face, monkeypatch):
     asked: list[str] = []
 
@@ -403,7 +403,7 @@ def test_who_is_not_known_to_be_the_agent_is_told_nothing(
         seen.append(await reader.read())
         heard.set()
 
-    @faced
+    @api_test
     async def test(face):
         async with runtime(face, serve):
             told = await face.ask("POST", PATH, raw=b"{}")

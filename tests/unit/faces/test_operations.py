@@ -11,7 +11,7 @@ from tenure.app.tenancy import tokens
 from tenure.core.roles import Role
 from tenure.faces.api import operation_stream
 from tenure.testing.operators import by
-from tests.unit.support.api_client import ADMIN, faced
+from tests.unit.support.api_client import ADMIN, api_test
 
 
 def events(body: bytes) -> list[tuple[str, str, dict[str, Any]]]:
@@ -24,7 +24,7 @@ def events(body: bytes) -> list[tuple[str, str, dict[str, Any]]]:
     return told
 
 
-@faced
+@api_test
 async def test_operations_are_listed_by_pages(face):
     made = [await face.accept("make") for _ in range(5)]
     waits = await face.accept("waits")
@@ -47,7 +47,7 @@ async def test_operations_are_listed_by_pages(face):
     assert (odd.status, odd.json["field"]) == (400, "state")
 
 
-@faced
+@api_test
 async def test_an_operation_is_shown_with_its_steps(face):
     name = await face.accept("make")
     told = (await face.ask("GET", f"/v1/operations/{name}/wait?seconds=30")).json
@@ -59,7 +59,7 @@ async def test_an_operation_is_shown_with_its_steps(face):
     assert (await face.ask("GET", f"/v1/operations/{name}")).json == told
 
 
-@faced
+@api_test
 async def test_a_wait_ends_when_its_time_is_over_or_the_process_is_to_end(face):
     name = await face.accept("waits")
     await face.until(name, "WAITING")
@@ -74,7 +74,7 @@ async def test_a_wait_ends_when_its_time_is_over_or_the_process_is_to_end(face):
     assert told.json["state"] == "WAITING"
 
 
-@faced
+@api_test
 async def test_a_cancel_is_accepted_and_may_be_waited_for(face):
     name = await face.accept("waits")
     await face.until(name, "WAITING")
@@ -101,7 +101,7 @@ async def test_a_cancel_is_accepted_and_may_be_waited_for(face):
     ],
 )
 def test_a_preference_that_makes_no_sense_is_ignored(tmp_path, prefer, applied):
-    @faced
+    @api_test
     async def test(face):
         name = await face.accept("sticks")
         await face.until(name, "STUCK")
@@ -112,7 +112,7 @@ def test_a_preference_that_makes_no_sense_is_ignored(tmp_path, prefer, applied):
     test(tmp_path=tmp_path)
 
 
-@faced
+@api_test
 async def test_an_operator_can_retry_adopt_mark_absent_and_abandon(face):
     made = await face.accept("make")
     await face.until(made, "SUCCEEDED")
@@ -141,7 +141,7 @@ async def test_an_operator_can_retry_adopt_mark_absent_and_abandon(face):
     assert (told.status, told.json["state"]) == (202, "ABANDONED")
 
 
-@faced
+@api_test
 async def test_a_result_that_cannot_be_kept_is_refused(face):
     name = await face.accept("sticks")
     await face.until(name, "STUCK")
@@ -150,7 +150,7 @@ async def test_a_result_that_cannot_be_kept_is_refused(face):
     assert (told.status, told.json["code"]) == (400, "limit_exceeded")
 
 
-@faced
+@api_test
 async def test_progress_is_streamed_as_it_happens_with_its_way_back(face):
     name = await face.accept("waits")
     following = asyncio.ensure_future(face.ask("GET", f"/v1/operations/{name}/events"))
@@ -174,7 +174,7 @@ async def test_progress_is_streamed_as_it_happens_with_its_way_back(face):
     assert seen[-1][2]["state"] == "COMPENSATED"
 
 
-@faced
+@api_test
 async def test_a_stream_goes_on_after_the_last_event_seen(face):
     name = await face.accept("make")
     await face.until(name, "SUCCEEDED")
@@ -190,7 +190,7 @@ async def test_a_stream_goes_on_after_the_last_event_seen(face):
         assert (told.status, told.json["field"]) == (400, "Last-Event-Id"), odd
 
 
-@faced
+@api_test
 async def test_a_stream_beats_while_nothing_happens_and_ends_with_the_process(face, monkeypatch):
     monkeypatch.setattr(operation_stream, "HEARTBEAT_SECONDS", 0.02)
     name = await face.accept("waits")
@@ -204,7 +204,7 @@ async def test_a_stream_beats_while_nothing_happens_and_ends_with_the_process(fa
     assert "settled" not in {event for _, event, _ in events(told.body)}
 
 
-@faced
+@api_test
 async def test_a_stream_ends_when_its_token_is_revoked(face):
     name = await face.accept("waits")
     await face.until(name, "WAITING")

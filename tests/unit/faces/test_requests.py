@@ -17,7 +17,7 @@ from tenure.faces.http.problems import PROBLEMS
 from tenure.ports.bus import DeliveryVerdict
 from tenure.ports.store import Change, Put
 from tenure.testing.patches import patched
-from tests.unit.support.api_client import faced
+from tests.unit.support.api_client import api_test
 
 OPEN = {"/livez", "/readyz"}
 ABSENT = "0" * 32
@@ -35,7 +35,7 @@ def paths():
     return [(r, r.path.format(**OTHERS)) for r in server.ROUTES]
 
 
-@faced
+@api_test
 async def test_everything_but_health_needs_a_token(face):
     for route, path in paths():
         for token in ("", "nonsense"):
@@ -46,7 +46,7 @@ async def test_everything_but_health_needs_a_token(face):
                 assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-@faced
+@api_test
 async def test_every_route_asks_for_its_role(face):
     for route, path in paths():
         for role in Role:
@@ -63,7 +63,7 @@ async def test_every_route_asks_for_its_role(face):
      "Bearer operator, Bearer admin", "Bearer \xe9"],
 )  # fmt: skip
 def test_only_a_bearer_token_is_a_token(tmp_path, header):
-    @faced
+    @api_test
     async def test(face):
         answer = await face.ask("GET", "/v1/operations", headers={"authorization": header})
         assert answer.status == 401
@@ -71,7 +71,7 @@ def test_only_a_bearer_token_is_a_token(tmp_path, header):
     test(tmp_path=tmp_path)
 
 
-@faced
+@api_test
 async def test_the_scheme_is_written_in_any_case_and_given_once(face):
     odd = {"authorization": f"bEARER {face.tokens['viewer']}"}
     good = await face.ask("GET", "/v1/operations", headers=odd)
@@ -80,7 +80,7 @@ async def test_the_scheme_is_written_in_any_case_and_given_once(face):
     assert (twice.status, twice.json["field"]) == (400, "Authorization")
 
 
-@faced
+@api_test
 async def test_what_belongs_to_others_looks_like_what_is_not_there(face):
     theirs = await face.accept("make", tenant="elsewhere")
     await face.plane.engine.wait(theirs, 1)
@@ -111,7 +111,7 @@ async def test_what_belongs_to_others_looks_like_what_is_not_there(face):
      f"/v1/operations/{ABSENT.upper()}x", f"/v1/operations/{ABSENT}/steps", "/livez/x"],
 )  # fmt: skip
 def test_a_path_that_is_not_in_the_table_is_a_problem(tmp_path, path):
-    @faced
+    @api_test
     async def test(face):
         for method in ("GET", "POST", "DELETE"):
             answer = await face.ask(method, path)
@@ -122,7 +122,7 @@ def test_a_path_that_is_not_in_the_table_is_a_problem(tmp_path, path):
     test(tmp_path=tmp_path)
 
 
-@faced
+@api_test
 async def test_another_method_is_refused_with_those_that_would_do(face):
     answer = await face.ask("PATCH", "/v1/operations")
     assert (answer.status, answer.json["code"]) == (405, "method_not_allowed")
@@ -131,7 +131,7 @@ async def test_another_method_is_refused_with_those_that_would_do(face):
     assert (answer.status, answer.headers["allow"], answer.body) == (204, "OPTIONS, POST", b"")
 
 
-@faced
+@api_test
 async def test_head_answers_as_get_without_the_body(face):
     whole = await face.ask("GET", "/v1/operations")
     head = await face.ask("HEAD", "/v1/operations")
@@ -140,7 +140,7 @@ async def test_head_answers_as_get_without_the_body(face):
     assert (head.status, head.body) == (400, b"")
 
 
-@faced
+@api_test
 async def test_a_query_of_a_route_that_takes_none_is_refused_by_its_name(face):
     answer = await face.ask("GET", "/livez?verbose=1")
     assert (answer.status, answer.json["field"]) == (400, "verbose")
@@ -149,7 +149,7 @@ async def test_a_query_of_a_route_that_takes_none_is_refused_by_its_name(face):
 ADOPT = f"/v1/operations/{ABSENT}/steps/nowhere:adopt"
 
 
-@faced
+@api_test
 async def test_a_body_over_a_mebibyte_is_refused_however_it_is_sent(face):
     said = await face.ask("POST", ADOPT, {}, headers={"content-length": str(BODY_BYTES_MAX + 1)})
     piece = b" " * 65_536
@@ -164,7 +164,7 @@ async def test_a_body_over_a_mebibyte_is_refused_however_it_is_sent(face):
     assert (bad.status, bad.json["field"]) == (400, "Content-Length")
 
 
-@faced
+@api_test
 async def test_only_json_is_read(face):
     for kind in ("text/plain", "", "application/json; charset=latin-1", "application/jsonp"):
         answer = await face.ask("POST", ADOPT, {}, headers={"content-type": kind})
@@ -176,13 +176,13 @@ async def test_only_json_is_read(face):
     assert answer.status == 404, "a body that may be left out was left out"
 
 
-@faced
+@api_test
 async def test_a_body_where_none_is_expected_is_refused(face):
     answer = await face.ask("POST", f"/v1/operations/{ABSENT}:cancel", {})
     assert (answer.status, answer.json["code"]) == (400, "unexpected_body")
 
 
-@faced
+@api_test
 async def test_a_caller_who_leaves_half_way_is_no_error(face, caplog):
     sent: list[object] = []
     bearer = f"Bearer {face.tokens['operator']}".encode()
@@ -202,7 +202,7 @@ async def test_a_caller_who_leaves_half_way_is_no_error(face, caplog):
     assert not caplog.records
 
 
-@faced
+@api_test
 async def test_our_own_bug_tells_the_caller_an_id_and_no_more(face, caplog):
     for bug in (ZeroDivisionError("a secret"), Defect("a secret")):
 
@@ -220,7 +220,7 @@ async def test_our_own_bug_tells_the_caller_an_id_and_no_more(face, caplog):
         assert "a secret" in caplog.text
 
 
-@faced
+@api_test
 async def test_a_store_that_refuses_is_told_with_when_to_ask_again(face):
     async def closed(_):
         raise StoreClosed("the store was closed")
@@ -231,7 +231,7 @@ async def test_a_store_that_refuses_is_told_with_when_to_ask_again(face):
     assert answer.headers["retry-after"] == "1"
 
 
-@faced
+@api_test
 async def test_what_the_store_says_is_for_the_log_and_not_for_the_caller(face, caplog):
     said = "The store postgresql://me@db:5432/mine (schema ours) cannot be used now: it is away."
 
@@ -245,7 +245,7 @@ async def test_what_the_store_says_is_for_the_log_and_not_for_the_caller(face, c
     assert f"GET /v1/agents: {said}" in caplog.text
 
 
-@faced
+@api_test
 async def test_after_a_commit_of_unknown_outcome_the_face_stops(face, caplog):
     caplog.set_level(logging.CRITICAL)
 
@@ -261,7 +261,7 @@ async def test_after_a_commit_of_unknown_outcome_the_face_stops(face, caplog):
     assert (await face.ask("GET", "/readyz")).status == 503
 
 
-@faced
+@api_test
 async def test_it_is_ready_when_the_store_answers_and_the_engine_takes_work(face):
     assert (await face.ask("GET", "/readyz", token="")).json == {"status": "ready"}
     why = "Temporal cannot be reached (connection refused)"
@@ -279,7 +279,7 @@ async def test_it_is_ready_when_the_store_answers_and_the_engine_takes_work(face
     assert (await face.ask("GET", "/livez", token="")).json == {"status": "alive"}
 
 
-@faced
+@api_test
 async def test_it_says_so_while_who_serves_the_providers_cannot_be_asked(face):
     face.http_state.plane = replace(
         face.http_state.plane, provider_outage=lambda: "process 12 is stopped"
@@ -289,7 +289,7 @@ async def test_it_says_so_while_who_serves_the_providers_cannot_be_asked(face):
     assert (answer.status, answer.json) == (200, told)
 
 
-@faced
+@api_test
 async def test_a_store_that_does_not_answer_makes_it_unready(face, monkeypatch):
     from tenure.faces.api.routes import plane as routes
 
@@ -307,7 +307,7 @@ async def test_a_store_that_does_not_answer_makes_it_unready(face, monkeypatch):
     assert (answer.status, answer.json["detail"]) == (503, said)
 
 
-@faced
+@api_test
 async def test_a_store_that_takes_no_records_makes_it_unready(face, monkeypatch):
     """The questions of many probes are one change, and its answer is good for a while."""
     from tenure.faces.api.routes import plane as routes
@@ -349,7 +349,7 @@ async def test_a_store_that_takes_no_records_makes_it_unready(face, monkeypatch)
     assert await refused()
 
 
-@faced
+@api_test
 async def test_it_is_unready_with_the_cause_when_a_commit_was_lost(face, monkeypatch):
     async def write_problem():
         return "the file system of its file is read-only"
@@ -366,7 +366,7 @@ async def test_it_is_unready_with_the_cause_when_a_commit_was_lost(face, monkeyp
     )
 
 
-@faced
+@api_test
 async def test_metrics_count_what_is_open_and_what_was_answered(face):
     waiting = await face.accept("waits")
     await face.until(waiting, "WAITING")
@@ -390,7 +390,7 @@ async def test_metrics_count_what_is_open_and_what_was_answered(face):
         assert ours not in theirs, "what others do is not told"
 
 
-@faced
+@api_test
 async def test_metrics_tell_of_deliveries_by_the_kind_of_destination(face):
     body = {"name": "there", "kind": "nats", "target": "there"}
     name = (await face.ask("POST", "/v1/subscriptions", body)).json["id"]
@@ -441,7 +441,7 @@ def test_what_tells_an_operation_that_is_open_may_meet_a_newer_releases(method, 
     assert "plan_unknown" in told["responses"]["409"]["description"]
 
 
-@faced
+@api_test
 async def test_the_document_is_served(face):
     told = await face.ask("GET", "/openapi.json", token="viewer")
     assert told.json["openapi"].startswith("3.1")
@@ -453,7 +453,7 @@ def test_every_declared_problem_is_in_the_table():
         assert set(route.codes()) <= set(PROBLEMS), route.path
 
 
-@faced
+@api_test
 async def test_a_face_that_is_listed_is_served_beside_the_others(face):
     async def hello(_: object) -> Response:
         return Response("hello from another face")

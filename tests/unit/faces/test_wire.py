@@ -11,7 +11,7 @@ from tenure.faces.http.bounds import Bounds
 from tenure.faces.http.server import Listen, _Server, serving
 from tenure.faces.http.state import HttpState
 from tenure.testing.loop import run
-from tests.unit.support.api_client import faced
+from tests.unit.support.api_client import api_test
 
 ASK = b"GET /livez HTTP/1.1\r\nHost: h\r\n"
 
@@ -46,7 +46,7 @@ def test_an_idle_server_looks_at_the_clock_once_a_second_and_ends_when_it_is_tol
     assert looks == [0] * 61, "each sees to the date"
 
 
-@faced
+@api_test
 async def test_one_connection_too_many_is_told_to_come_again(face):
     async with listening(face, connections_max=1) as where:
         reader, writer = await asyncio.open_connection(*where)
@@ -61,7 +61,7 @@ async def test_one_connection_too_many_is_told_to_come_again(face):
         writer.close()
 
 
-@faced
+@api_test
 async def test_a_head_without_end_is_refused(face):
     async with listening(face, head_bytes_max=1_000) as where:
         reader, writer = await asyncio.open_connection(*where)
@@ -76,7 +76,7 @@ async def test_a_head_without_end_is_refused(face):
         writer.close()
 
 
-@faced
+@api_test
 async def test_who_reads_late_gets_everything_and_who_never_reads_is_cut_off(face):
     """The answers fill all that lies between, so that the server has to wait for its client."""
     bearer = f"Authorization: Bearer {face.tokens['operator']}\r\n".encode()

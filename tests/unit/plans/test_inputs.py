@@ -17,42 +17,42 @@ from tenure.plans.agents.lifecycle import VERBS, read_input, read_options
 from tenure.plans.agents.stop import StopOptions
 from tenure.plans.agents.suspend import SuspendInput, SuspendOptions
 from tenure.ports.store import Change, Set
-from tests.unit.support.agent_planes import alive
+from tests.unit.support.agent_planes import agent_test
 
 CREATE = {"name", "spec", "runtime", "principal"}
 VERB = CREATE | {"was", "after", "runtimes", "drain_seconds", "retention", "epoch"}
 
 
-async def stored(lives, operation):
-    return json.loads((await lives.plane.store.find(OperationRecord, (operation.id,))).input)
+async def stored(harness, operation):
+    return json.loads((await harness.plane.store.find(OperationRecord, (operation.id,))).input)
 
 
-@alive
-async def test_the_keys_of_a_stored_input_are_those_that_earlier_releases_read(lives):
-    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
-    assert set(await stored(lives, created)) == CREATE
-    await lives.done(created)
-    suspended = await lives.verb("suspend")
-    assert set(await stored(lives, suspended)) == VERB | {"keep_runtime"}
-    assert set(await stored(lives, await lives.verb("resume"))) == VERB
-    assert set(await stored(lives, await lives.verb("stop"))) == VERB | {"keep_runtime"}
-    assert set(await stored(lives, await lives.verb("delete"))) == VERB | {"owners"}
+@agent_test
+async def test_the_keys_of_a_stored_input_are_those_that_earlier_releases_read(harness):
+    created = await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
+    assert set(await stored(harness, created)) == CREATE
+    await harness.wait_for(created)
+    suspended = await harness.run_verb("suspend")
+    assert set(await stored(harness, suspended)) == VERB | {"keep_runtime"}
+    assert set(await stored(harness, await harness.run_verb("resume"))) == VERB
+    assert set(await stored(harness, await harness.run_verb("stop"))) == VERB | {"keep_runtime"}
+    assert set(await stored(harness, await harness.run_verb("delete"))) == VERB | {"owners"}
 
 
-@alive
-async def test_the_runtimes_of_a_stored_input_have_the_keys_of_earlier_releases(lives):
-    await lives.made()
-    (held,) = (await stored(lives, await lives.verb("stop")))["runtimes"]
+@agent_test
+async def test_the_runtimes_of_a_stored_input_have_the_keys_of_earlier_releases(harness):
+    await harness.create_ready()
+    (held,) = (await stored(harness, await harness.run_verb("stop")))["runtimes"]
     assert set(held) == {"operation", "step", "key", "generation"}
 
 
-@alive
-async def test_a_queued_verb_stores_its_options_and_no_more_of_the_agent(lives):
-    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+@agent_test
+async def test_a_queued_verb_stores_its_options_and_no_more_of_the_agent(harness):
+    created = await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
     resumed = await agents.resume_agent(
-        lives.plane, CALLER, "alpha", request_options=RequestOptions(queue=True)
+        harness.plane, CALLER, "alpha", request_options=RequestOptions(queue=True)
     )
-    row = await lives.plane.store.find(OperationRecord, (resumed.id,))
+    row = await harness.plane.store.find(OperationRecord, (resumed.id,))
     assert set(json.loads(row.input)) == {"name", "principal", "was", "after", "queued"}
     values = input_of_row(row)
     assert isinstance(values, QueuedInput)
@@ -63,21 +63,23 @@ async def test_a_queued_verb_stores_its_options_and_no_more_of_the_agent(lives):
     )
 
 
-@alive
-async def test_the_lock_keeps_what_a_newer_release_has_stored_beside_our_keys(lives):
+@agent_test
+async def test_the_lock_keeps_what_a_newer_release_has_stored_beside_our_keys(harness):
     """An operation may be accepted by one release and started by another."""
-    await lives.made()
-    lives.fakes.runtime.busy = {thing.key.text for thing in lives.world.holds(provider="runtime")}
-    suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=30.0)
-    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
-    row = await lives.plane.store.find(OperationRecord, (deleted.id,))
+    await harness.create_ready()
+    harness.fakes.runtime.busy = {
+        thing.key.text for thing in harness.world.holds(provider="runtime")
+    }
+    suspended = await agents.suspend_agent(harness.plane, CALLER, "alpha", drain_seconds=30.0)
+    deleted = await agents.delete_agent(harness.plane, CALLER, "alpha")
+    row = await harness.plane.store.find(OperationRecord, (deleted.id,))
     text = json.dumps({**json.loads(row.input), "of_a_newer_release": 7})
     write = Set("operation", (deleted.id,), {"input": text})
-    await lives.plane.store.commit(Change("", (), (write,)))
-    await lives.done(suspended)
-    await lives.done(deleted)
-    assert (await stored(lives, deleted))["of_a_newer_release"] == 7
-    assert (await stored(lives, deleted))["after"] == ""
+    await harness.plane.store.commit(Change("", (), (write,)))
+    await harness.wait_for(suspended)
+    await harness.wait_for(deleted)
+    assert (await stored(harness, deleted))["of_a_newer_release"] == 7
+    assert (await stored(harness, deleted))["after"] == ""
 
 
 def test_an_input_that_lacks_newer_keys_is_read_with_defaults():

@@ -23,7 +23,7 @@ from tenure.ports.provider import Presence
 from tenure.ports.runtime import Status
 from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.operators import by
-from tests.unit.support.agent_planes import alive
+from tests.unit.support.agent_planes import agent_test
 
 PLANS = {plan.name: plan for plan in lifecycle.PLANS}
 
@@ -116,219 +116,223 @@ def test_the_last_words_of_a_runtime_are_its_last_lines_whole_and_where_the_rest
     assert last_words("")[0].startswith("the runtime broke before it was ready; all it printed")
 
 
-def busy(lives):
-    lives.fakes.runtime.busy = {thing.key.text for thing in lives.world.holds(provider="runtime")}
+def busy(harness):
+    harness.fakes.runtime.busy = {
+        thing.key.text for thing in harness.world.holds(provider="runtime")
+    }
 
 
-async def results(lives, operation):
-    seen = await reads.get_operation(lives.plane, TENANT, operation.id)
+async def results(harness, operation):
+    seen = await reads.get_operation(harness.plane, TENANT, operation.id)
     return {step.name: step.result for step in seen.steps}
 
 
 # --- draining -------------------------------------------------------------------------------------
 
 
-@alive
-async def test_a_drain_waits_for_a_busy_runtime_and_no_longer(lives):
-    await lives.made()
-    busy(lives)
-    began = lives.loop.time()
-    operation = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=60.0)
+@agent_test
+async def test_a_drain_waits_for_a_busy_runtime_and_no_longer(harness):
+    await harness.create_ready()
+    busy(harness)
+    began = harness.loop.time()
+    operation = await agents.suspend_agent(harness.plane, CALLER, "alpha", drain_seconds=60.0)
     await asyncio.sleep(5.0)
-    lives.fakes.runtime.busy = set()
-    operation = await lives.done(operation)
+    harness.fakes.runtime.busy = set()
+    operation = await harness.wait_for(operation)
     assert operation.state == OperationState.SUCCEEDED
-    assert 5.0 < lives.loop.time() - began < 6.0
-    assert (await results(lives, operation))["drained"] == {"forced": False}
+    assert 5.0 < harness.loop.time() - began < 6.0
+    assert (await results(harness, operation))["drained"] == {"forced": False}
 
 
-@alive
-async def test_a_drain_waits_for_what_this_plane_passes_through(lives):
-    uid = await lives.made()
-    with lives.plane.in_flight.count_one(uid):
-        operation = await _suspend(lives, 60.0)
+@agent_test
+async def test_a_drain_waits_for_what_this_plane_passes_through(harness):
+    uid = await harness.create_ready()
+    with harness.plane.in_flight.count_one(uid):
+        operation = await _suspend(harness, 60.0)
         await asyncio.sleep(5.0)
-        assert await lives.state() is AgentState.SUSPENDING
-    assert (await lives.done(operation)).state == OperationState.SUCCEEDED
+        assert await harness.agent_state() is AgentState.SUSPENDING
+    assert (await harness.wait_for(operation)).state == OperationState.SUCCEEDED
 
 
-@alive
-async def test_what_outlives_a_drain_is_cut_though_the_runtime_is_kept(lives):
-    uid = await lives.made()
-    with lives.plane.in_flight.count_one(uid) as cut:
+@agent_test
+async def test_what_outlives_a_drain_is_cut_though_the_runtime_is_kept(harness):
+    uid = await harness.create_ready()
+    with harness.plane.in_flight.count_one(uid) as cut:
         operation = await agents.suspend_agent(
-            lives.plane, CALLER, "alpha", drain_seconds=3.0, keep_runtime=True
+            harness.plane, CALLER, "alpha", drain_seconds=3.0, keep_runtime=True
         )
         await asyncio.sleep(2.0)
         assert not cut.is_set()
         await asyncio.sleep(1.5)
         assert cut.is_set()
-        assert await lives.state() is AgentState.SUSPENDING, "it has not ended yet"
-    assert (await lives.done(operation)).state == OperationState.SUCCEEDED
+        assert await harness.agent_state() is AgentState.SUSPENDING, "it has not ended yet"
+    assert (await harness.wait_for(operation)).state == OperationState.SUCCEEDED
 
 
-@alive
-async def test_what_was_cut_and_does_not_end_is_not_waited_for(lives):
-    uid = await lives.made()
-    with lives.plane.in_flight.count_one(uid):  # through a process that stands still
-        began = lives.loop.time()
+@agent_test
+async def test_what_was_cut_and_does_not_end_is_not_waited_for(harness):
+    uid = await harness.create_ready()
+    with harness.plane.in_flight.count_one(uid):  # through a process that stands still
+        began = harness.loop.time()
         operation = await agents.suspend_agent(
-            lives.plane, CALLER, "alpha", drain_seconds=3.0, keep_runtime=True
+            harness.plane, CALLER, "alpha", drain_seconds=3.0, keep_runtime=True
         )
-        assert (await lives.done(operation)).state == OperationState.SUCCEEDED
-        assert 5.0 < lives.loop.time() - began < 6.0
+        assert (await harness.wait_for(operation)).state == OperationState.SUCCEEDED
+        assert 5.0 < harness.loop.time() - began < 6.0
 
 
-async def _suspend(lives, drain_seconds):
-    return await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=drain_seconds)
+async def _suspend(harness, drain_seconds):
+    return await agents.suspend_agent(harness.plane, CALLER, "alpha", drain_seconds=drain_seconds)
 
 
-@alive
-async def test_a_drain_ends_at_its_deadline_whatever_the_runtime_says(lives):
-    await lives.made()
-    busy(lives)
-    began = lives.loop.time()
-    operation = await lives.done(await _suspend(lives, 3.0))
+@agent_test
+async def test_a_drain_ends_at_its_deadline_whatever_the_runtime_says(harness):
+    await harness.create_ready()
+    busy(harness)
+    began = harness.loop.time()
+    operation = await harness.wait_for(await _suspend(harness, 3.0))
     assert operation.state == OperationState.SUCCEEDED
-    assert lives.loop.time() - began < 4.0
-    assert (await results(lives, operation))["drained"]["forced"] is True
+    assert harness.loop.time() - began < 4.0
+    assert (await results(harness, operation))["drained"]["forced"] is True
 
 
 @pytest.mark.parametrize("fault", [Fault.BUSY, Fault.LOST, Fault.CUT])
 def test_a_drain_ends_at_its_deadline_also_if_nobody_can_be_asked(fault):
-    @alive
-    async def play(lives):
-        await lives.made()
+    @agent_test
+    async def play(harness):
+        await harness.create_ready()
         for nth in range(1, 100):
-            lives.faults.script[FaultPoint("runtime", "status", nth)] = fault
-        began = lives.loop.time()
-        operation = await lives.done(await _suspend(lives, 3.0))
+            harness.faults.script[FaultPoint("runtime", "status", nth)] = fault
+        began = harness.loop.time()
+        operation = await harness.wait_for(await _suspend(harness, 3.0))
         assert operation.state == OperationState.SUCCEEDED
-        assert lives.loop.time() - began < 10.0
+        assert harness.loop.time() - began < 10.0
 
     play()
 
 
-@alive
-async def test_an_agents_own_drain_seconds_are_the_default(lives):
-    await lives.made()  # its spec says one second
-    busy(lives)
-    began = lives.loop.time()
-    await lives.verb("suspend")
-    assert 1.0 <= lives.loop.time() - began < 2.0
+@agent_test
+async def test_an_agents_own_drain_seconds_are_the_default(harness):
+    await harness.create_ready()  # its spec says one second
+    busy(harness)
+    began = harness.loop.time()
+    await harness.run_verb("suspend")
+    assert 1.0 <= harness.loop.time() - began < 2.0
 
 
 # --- shutting and opening -------------------------------------------------------------------------
 
 
-@alive
-async def test_a_suspend_shuts_both_doors_and_a_resume_opens_them(lives):
-    uid = await lives.made()
-    doors = (lives.fakes.identity.door, lives.fakes.credentials.door)
+@agent_test
+async def test_a_suspend_shuts_both_doors_and_a_resume_opens_them(harness):
+    uid = await harness.create_ready()
+    doors = (harness.fakes.identity.door, harness.fakes.credentials.door)
     for verb, stands in (("suspend", False), ("resume", True), ("stop", False), ("resume", True)):
-        await lives.verb(verb)
+        await harness.run_verb(verb)
         assert [door.is_open(uid) for door in doors] == [stands, stands]
 
 
-@alive
-async def test_a_refused_shutting_is_no_refusal_of_the_suspend(lives):
+@agent_test
+async def test_a_refused_shutting_is_no_refusal_of_the_suspend(harness):
     """Half of it may have been applied: the agent does not become READY with its doors shut."""
-    await lives.made()
-    lives.faults.script[FaultPoint("identity", "raise_epoch", 1)] = Fault.REFUSED_FOR_A_WHILE
-    assert (await lives.verb("suspend")).state == OperationState.SUCCEEDED
-    assert await lives.wrong() == []
+    await harness.create_ready()
+    harness.faults.script[FaultPoint("identity", "raise_epoch", 1)] = Fault.REFUSED_FOR_A_WHILE
+    assert (await harness.run_verb("suspend")).state == OperationState.SUCCEEDED
+    assert await harness.violations() == []
 
 
-@alive
-async def test_an_opening_that_arrives_after_its_undo_opens_nothing(lives):
-    uid = await lives.made()
-    await lives.verb("suspend")
-    lives.faults.script[FaultPoint("credentials", "reopen_agent", 1)] = Fault.SLOWEST
-    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
+@agent_test
+async def test_an_opening_that_arrives_after_its_undo_opens_nothing(harness):
+    uid = await harness.create_ready()
+    await harness.run_verb("suspend")
+    harness.faults.script[FaultPoint("credentials", "reopen_agent", 1)] = Fault.SLOWEST
+    resumed = await agents.resume_agent(harness.plane, CALLER, "alpha")
     await asyncio.sleep(0.5)
-    await operations.cancel(lives.plane, by("someone"), resumed.id)
-    assert (await lives.done(resumed)).state == OperationState.COMPENSATED
+    await operations.cancel(harness.plane, by("someone"), resumed.id)
+    assert (await harness.wait_for(resumed)).state == OperationState.COMPENSATED
     await asyncio.sleep(60.0)
-    await lives.world.quiet()
-    assert not lives.fakes.credentials.door.is_open(uid)
-    assert not lives.fakes.identity.door.is_open(uid)
-    assert await lives.wrong() == []
+    await harness.world.quiet()
+    assert not harness.fakes.credentials.door.is_open(uid)
+    assert not harness.fakes.identity.door.is_open(uid)
+    assert await harness.violations() == []
 
 
 # --- runtimes -------------------------------------------------------------------------------------
 
 
-@alive
-async def test_a_kept_runtime_is_used_again(lives):
-    await lives.made()
-    (before,) = lives.world.holds(provider="runtime")
-    await lives.verb("suspend", keep_runtime=True)
-    assert lives.world.holds(provider="runtime") == [before]
-    await lives.verb("resume")
-    assert lives.world.holds(provider="runtime") == [before]
-    assert await lives.wrong() == []
+@agent_test
+async def test_a_kept_runtime_is_used_again(harness):
+    await harness.create_ready()
+    (before,) = harness.world.holds(provider="runtime")
+    await harness.run_verb("suspend", keep_runtime=True)
+    assert harness.world.holds(provider="runtime") == [before]
+    await harness.run_verb("resume")
+    assert harness.world.holds(provider="runtime") == [before]
+    assert await harness.violations() == []
 
 
-@alive
-async def test_a_kept_runtime_that_broke_meanwhile_is_replaced_and_removed(lives):
-    await lives.made()
-    (before,) = lives.world.holds(provider="runtime")
-    await lives.verb("suspend", keep_runtime=True)
-    lives.fakes.runtime.stopped.add(before.key.text)
-    await lives.verb("resume")
-    (after,) = lives.world.holds(provider="runtime")
+@agent_test
+async def test_a_kept_runtime_that_broke_meanwhile_is_replaced_and_removed(harness):
+    await harness.create_ready()
+    (before,) = harness.world.holds(provider="runtime")
+    await harness.run_verb("suspend", keep_runtime=True)
+    harness.fakes.runtime.stopped.add(before.key.text)
+    await harness.run_verb("resume")
+    (after,) = harness.world.holds(provider="runtime")
     assert after.key.text != before.key.text
-    assert await lives.wrong() == []
+    assert await harness.violations() == []
 
 
-@alive
-async def test_a_kept_runtime_that_is_not_ready_is_waited_for(lives):
-    await lives.made()
-    (before,) = lives.world.holds(provider="runtime")
-    await lives.verb("suspend", keep_runtime=True)
-    before.ready_at = lives.loop.time() + 4.0
-    began = lives.loop.time()
-    assert (await lives.verb("resume")).state == OperationState.SUCCEEDED
-    assert 3.5 < lives.loop.time() - began < 5.0
-    assert lives.world.holds(provider="runtime") == [before]
+@agent_test
+async def test_a_kept_runtime_that_is_not_ready_is_waited_for(harness):
+    await harness.create_ready()
+    (before,) = harness.world.holds(provider="runtime")
+    await harness.run_verb("suspend", keep_runtime=True)
+    before.ready_at = harness.loop.time() + 4.0
+    began = harness.loop.time()
+    assert (await harness.run_verb("resume")).state == OperationState.SUCCEEDED
+    assert 3.5 < harness.loop.time() - began < 5.0
+    assert harness.world.holds(provider="runtime") == [before]
 
 
-@alive
-async def test_a_resume_that_fails_leaves_the_agent_suspended_and_can_be_asked_again(lives):
-    await lives.made()
-    await lives.verb("suspend")
-    lives.faults.script[FaultPoint("runtime", "ensure", 2)] = Fault.NEVER_READY
-    assert (await lives.verb("resume")).state == OperationState.COMPENSATED
-    assert await lives.state() is AgentState.SUSPENDED
-    assert await lives.wrong() == []
-    assert (await lives.verb("resume")).state == OperationState.SUCCEEDED
-    assert await lives.wrong() == []
+@agent_test
+async def test_a_resume_that_fails_leaves_the_agent_suspended_and_can_be_asked_again(harness):
+    await harness.create_ready()
+    await harness.run_verb("suspend")
+    harness.faults.script[FaultPoint("runtime", "ensure", 2)] = Fault.NEVER_READY
+    assert (await harness.run_verb("resume")).state == OperationState.COMPENSATED
+    assert await harness.agent_state() is AgentState.SUSPENDED
+    assert await harness.violations() == []
+    assert (await harness.run_verb("resume")).state == OperationState.SUCCEEDED
+    assert await harness.violations() == []
 
 
-@alive
-async def test_a_stop_revokes_before_it_kills(lives):
-    uid = await lives.made()
-    lives.faults.script[FaultPoint("credentials", "close_agent", 1)] = Fault.REFUSED_FOR_A_WHILE
-    operation = await agents.stop_agent(lives.plane, CALLER, "alpha")
+@agent_test
+async def test_a_stop_revokes_before_it_kills(harness):
+    uid = await harness.create_ready()
+    harness.faults.script[FaultPoint("credentials", "close_agent", 1)] = Fault.REFUSED_FOR_A_WHILE
+    operation = await agents.stop_agent(harness.plane, CALLER, "alpha")
     await asyncio.sleep(1.0)
-    assert lives.fakes.runtime.stopped == set()
-    await lives.done(operation)
-    (killed,) = lives.fakes.runtime.stopped
+    assert harness.fakes.runtime.stopped == set()
+    await harness.wait_for(operation)
+    (killed,) = harness.fakes.runtime.stopped
     assert killed.startswith("runtime")
-    assert not lives.fakes.credentials.door.is_open(uid)
+    assert not harness.fakes.credentials.door.is_open(uid)
 
 
-@alive
-async def test_what_is_foreign_is_neither_killed_nor_removed_and_ends_the_stop_all_the_same(lives):
-    uid = await lives.made()
-    (mine,) = lives.world.holds(provider="runtime")
-    del lives.world.things["runtime", mine.key.text]
-    lives.world.plant("runtime", mine.key)
-    lives.fakes.runtime._stop = _refuse
-    operation = await lives.verb("stop")
+@agent_test
+async def test_what_is_foreign_is_neither_killed_nor_removed_and_ends_the_stop_all_the_same(
+    harness,
+):
+    uid = await harness.create_ready()
+    (mine,) = harness.world.holds(provider="runtime")
+    del harness.world.things["runtime", mine.key.text]
+    harness.world.plant("runtime", mine.key)
+    harness.fakes.runtime._stop = _refuse
+    operation = await harness.run_verb("stop")
     assert operation.state == OperationState.SUCCEEDED
-    assert lives.world.things["runtime", mine.key.text].owner == "someone else"
-    assert await lives.state(uid) is AgentState.SUSPENDED
+    assert harness.world.things["runtime", mine.key.text].owner == "someone else"
+    assert await harness.agent_state(uid) is AgentState.SUSPENDED
 
 
 def _refuse(key, fault):
@@ -338,22 +342,22 @@ def _refuse(key, fault):
 # --- exposure -------------------------------------------------------------------------------------
 
 
-@alive
-async def test_nothing_is_exposed_before_the_end(lives):
-    lives.faults.script[FaultPoint("credentials", "ensure", 1)] = Fault.SLOW
-    operation = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+@agent_test
+async def test_nothing_is_exposed_before_the_end(harness):
+    harness.faults.script[FaultPoint("credentials", "ensure", 1)] = Fault.SLOW
+    operation = await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
     await asyncio.sleep(0.5)
-    assert "runtime" in lives.held()
+    assert "runtime" in harness.holders()
     with pytest.raises(NotReady, match="once it is READY"):
-        await invocations.address_of(lives.plane, CALLER, "alpha")
-    await lives.done(operation)
-    await invocations.address_of(lives.plane, CALLER, "alpha")
+        await invocations.address_of(harness.plane, CALLER, "alpha")
+    await harness.wait_for(operation)
+    await invocations.address_of(harness.plane, CALLER, "alpha")
 
 
-@alive
-async def test_the_providers_are_told_what_the_spec_says(lives):
-    await lives.made(owner="a team", teams=["blue"])
-    told = {thing.provider: thing.spec for thing in lives.world.things.values()}
+@agent_test
+async def test_the_providers_are_told_what_the_spec_says(harness):
+    await harness.create_ready(owner="a team", teams=["blue"])
+    told = {thing.provider: thing.spec for thing in harness.world.things.values()}
     assert told["identity"] == {
         "name": "alpha",
         "owner": "a team",

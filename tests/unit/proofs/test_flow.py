@@ -12,7 +12,7 @@ from tenure.reconcilers import drift
 from tenure.reconcilers.driver import RECONCILERS
 from tenure.testing.faults import Fault
 from tenure.testing.patches import patched
-from tests.unit.support.agent_planes import alive, fault
+from tests.unit.support.agent_planes import agent_test, fault
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "flow.md"
 
@@ -30,9 +30,9 @@ def test_a_reconciler_or_reaction_more_makes_it_stale():
         assert PAGE.read_text() != flow.page()
 
 
-@alive
-async def test_whatever_a_life_tells_stands_in_the_picture(lives):
-    await lives.made()
+@agent_test
+async def test_whatever_a_life_tells_stands_in_the_picture(harness):
+    await harness.create_ready()
     serving = [
         name.removesuffix("_agent")
         for name, verb in VERBS.items()
@@ -41,17 +41,17 @@ async def test_whatever_a_life_tells_stands_in_the_picture(lives):
         and name != Verb.RECOVER  # by drift, below
     ]
     for name in (*serving, "suspend", "resume", "stop", "resume"):
-        await lives.verb(name)
-    for thing in lives.world.holds(provider="runtime"):
-        lives.fakes.runtime.stopped.add(thing.key.text)
+        await harness.run_verb(name)
+    for thing in harness.world.holds(provider="runtime"):
+        harness.fakes.runtime.stopped.add(thing.key.text)
     for _ in range(3):
-        await drift.tick(lives.plane)
-        await lives.loop_until(lives.plane.store.now() + 10)
-    await lives.verb("delete")
-    fault(lives, "access", "ensure", Fault.REFUSED, 2)
-    await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("beta")))
+        await drift.tick(harness.plane)
+        await harness.loop_until(harness.plane.store.now() + 10)
+    await harness.run_verb("delete")
+    fault(harness, "access", "ensure", Fault.REFUSED, 2)
+    await harness.wait_for(await agents.create_agent(harness.plane, CALLER, spec_of("beta")))
     told = set()
-    for row in await lives.plane.store.list_events(limit=1_000):
+    for row in await harness.plane.store.list_events(limit=1_000):
         if str(row["type"]).startswith("agent."):
             told.add((json.loads(str(row["body"]))["by"], str(row["type"])))
     assert len({by for by, _ in told}) == len(PLANS)

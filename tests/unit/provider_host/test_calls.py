@@ -28,8 +28,8 @@ from tests.unit.support.provider_hosts import (
     CLOCK,
     ISSUER,
     access_of,
+    connect_raw_client,
     holding,
-    met,
     opening_access,
     run,
 )
@@ -60,7 +60,7 @@ def test_errors_arrive_as_the_port_says(tmp_path):
 def test_what_the_host_does_not_know_is_unavailable(tmp_path):
     async def main() -> None:
         async with holding(tmp_path, Nobody()):
-            reader, writer = await met(tmp_path)
+            reader, writer = await connect_raw_client(tmp_path)
             for name in ("conquer", "__class__", "close"):
                 writer.write(wire.encode([MessageType.CALL, 1, "access", name, {}]))
                 assert (await wire.read(reader))[2] == "unavailable"  # type: ignore[index]

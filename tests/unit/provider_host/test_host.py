@@ -28,8 +28,8 @@ from tests.unit.support.provider_hosts import (
     CLOCK,
     ISSUER,
     access_of,
+    connect_raw_client,
     holding,
-    met,
     opening_access,
     run,
 )
@@ -253,7 +253,7 @@ def test_who_speaks_badly_or_stops_half_way_holds_up_nobody(tmp_path, data):
             open_shared_providers(tmp_path, opening, clock=CLOCK),
             open_shared_providers(tmp_path, opening, clock=CLOCK) as guests,
         ):
-            _, writer = await met(tmp_path)
+            _, writer = await connect_raw_client(tmp_path)
             writer.write(data)
             await access_of(guests).ensure(access_key(), {})
             writer.close()
@@ -273,7 +273,7 @@ def test_who_asks_and_never_reads_is_waited_for_by_nobody(tmp_path):
         long = Long()
         with patched(server, CALLS_MAX=50):
             async with holding(tmp_path, long) as _, holding(tmp_path, long) as guests:
-                _, writer = await met(tmp_path)
+                _, writer = await connect_raw_client(tmp_path)
                 arguments = {"tenant": "t", "team": "x"}
                 for number in range(2_000):
                     words = [MessageType.CALL, number, "access", "list_team_roles", arguments]

@@ -14,7 +14,7 @@ from tenure.core.agent import AgentState
 from tenure.core.errors import Unavailable
 from tenure.core.operation import OperationState
 from tenure.testing.patches import patched
-from tests.unit.support.agent_planes import alive
+from tests.unit.support.agent_planes import agent_test
 
 
 @pytest.fixture
@@ -90,30 +90,30 @@ def test_what_is_in_flight_elsewhere_is_seen_from_before_it_looks_until_it_ends(
     assert (mine.count_of("a"), theirs.count_of("a")) == (0, 0)
 
 
-async def drained_with_another_process(lives, marks):
+async def drained_with_another_process(harness, marks):
     """Suspend an agent here, with an invocation under way that goes through another process."""
-    uid = await lives.made()
-    lives.plane.in_flight._marks, elsewhere = marks[0], InFlight(marks[1])
+    uid = await harness.create_ready()
+    harness.plane.in_flight._marks, elsewhere = marks[0], InFlight(marks[1])
     with elsewhere.count_one(uid):
-        operation = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=60.0)
+        operation = await agents.suspend_agent(harness.plane, CALLER, "alpha", drain_seconds=60.0)
         await asyncio.sleep(5.0)
-        assert await lives.state() is AgentState.SUSPENDING, "the drain has seen nothing"
-    assert (await lives.done(operation)).state is OperationState.SUCCEEDED
+        assert await harness.agent_state() is AgentState.SUSPENDING, "the drain has seen nothing"
+    assert (await harness.wait_for(operation)).state is OperationState.SUCCEEDED
 
 
-@alive
-async def test_a_drain_waits_for_what_another_process_passes_through(lives, marks):
-    await drained_with_another_process(lives, marks)
+@agent_test
+async def test_a_drain_waits_for_what_another_process_passes_through(harness, marks):
+    await drained_with_another_process(harness, marks)
 
 
 @pytest.mark.parametrize(
     "off", [{"put": lambda *_: None}, {"is_elsewhere": lambda *_: False}], ids=["put", "seen"]
 )
 def test_ablation_without_the_marks_a_drain_is_over_too_soon(off, marks, tally):
-    @alive
-    async def play(lives):
+    @agent_test
+    async def play(harness):
         with patched(FileMarks, **off), pytest.raises(AssertionError, match="has seen nothing"):
-            await drained_with_another_process(lives, marks)
+            await drained_with_another_process(harness, marks)
 
     play()
     tally.add("ablations")

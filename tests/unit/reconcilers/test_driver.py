@@ -14,12 +14,12 @@ from tenure.reconcilers import driver, leases
 from tenure.reconcilers.driver import RECONCILERS, TTL_SECONDS, Driver, Ways, reconciling
 from tenure.reconcilers.leader import lease_of
 from tenure.reconcilers.term import LEADERS, Tick
-from tests.unit.support.agent_planes import STRANGER, VIEWER, alive
+from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test
 
 
 @asynccontextmanager
-async def driven(lives, seconds=20.0):
-    one = Driver(lives.plane, clock=lives.clock, ways=Ways(seconds))
+async def driven(harness, seconds=20.0):
+    one = Driver(harness.plane, clock=harness.clock, ways=Ways(seconds))
     task = asyncio.ensure_future(one.drive())
     try:
         yield one
@@ -28,28 +28,28 @@ async def driven(lives, seconds=20.0):
         await asyncio.gather(task, return_exceptions=True)
 
 
-@alive
-async def test_every_reconciler_looks_again_and_again(lives):
-    async with reconciling(lives.plane, clock=lives.clock, seconds=20.0):
+@agent_test
+async def test_every_reconciler_looks_again_and_again(harness):
+    async with reconciling(harness.plane, clock=harness.clock, seconds=20.0):
         await asyncio.sleep(100)
-        counts = lives.plane.reconciled.counts
+        counts = harness.plane.reconciled.counts
         assert set(counts) == set(RECONCILERS)
-        assert lives.plane.reconciled.leads
-        looks = await reconcile_status.look_now(lives.plane, CALLER, "", dry_run=False)
+        assert harness.plane.reconciled.leads
+        looks = await reconcile_status.look_now(harness.plane, CALLER, "", dry_run=False)
         assert [look.reconciler for look in looks] == list(RECONCILERS)
-    assert not lives.plane.reconciled.leads
+    assert not harness.plane.reconciled.leads
     with pytest.raises(Conflict, match="no reconciler runs"):
-        await reconcile_status.look_now(lives.plane, CALLER, "", dry_run=True)
+        await reconcile_status.look_now(harness.plane, CALLER, "", dry_run=True)
     for caller in (VIEWER, STRANGER):
         with pytest.raises(Forbidden):
-            await reconcile_status.look_now(lives.plane, caller, "", dry_run=True)
+            await reconcile_status.look_now(harness.plane, caller, "", dry_run=True)
 
 
-@alive
-async def test_who_is_asked_to_look_takes_the_lead_and_a_dry_run_does_not(lives):
-    async with driven(lives) as leads:
+@agent_test
+async def test_who_is_asked_to_look_takes_the_lead_and_a_dry_run_does_not(harness):
+    async with driven(harness) as leads:
         await asyncio.sleep(1)
-        other = Driver(lives.plane, clock=lives.clock, ways=Ways())
+        other = Driver(harness.plane, clock=harness.clock, ways=Ways())
         assert [look.reconciler for look in await other.look("leases", True)] == ["leases"]
         assert (bool(leads.leader.token), other.leader.token) == (True, 0)
         with pytest.raises(Invalid, match="no reconciler 'nobody'"):
@@ -62,49 +62,49 @@ async def test_who_is_asked_to_look_takes_the_lead_and_a_dry_run_does_not(lives)
             await leads._tick("orphans", dry_run=False)
 
 
-@alive
-async def test_who_was_deposed_stops_looking_and_begins_again_when_it_leads(lives):
-    async with driven(lives, 5.0):
+@agent_test
+async def test_who_was_deposed_stops_looking_and_begins_again_when_it_leads(harness):
+    async with driven(harness, 5.0):
         await asyncio.sleep(12)
         key = lease_of(LEADERS)
-        row = await lives.plane.store.find(LeaseRecord, key)
+        row = await harness.plane.store.find(LeaseRecord, key)
         assert row is not None
-        until = lives.plane.store.now() + 60
+        until = harness.plane.store.now() + 60
         other = {"token": int(str(row.token)) + 1, "holder": "another", "until": until}
-        await lives.plane.store.commit(Change("", (), (Set("lease", key, other),)))
+        await harness.plane.store.commit(Change("", (), (Set("lease", key, other),)))
         await asyncio.sleep(2 * TTL_SECONDS)
-        assert not lives.plane.reconciled.leads
-        before = sum(one.ticks for one in lives.plane.reconciled.counts.values())
+        assert not harness.plane.reconciled.leads
+        before = sum(one.ticks for one in harness.plane.reconciled.counts.values())
         await asyncio.sleep(20)
-        assert sum(one.ticks for one in lives.plane.reconciled.counts.values()) == before
+        assert sum(one.ticks for one in harness.plane.reconciled.counts.values()) == before
         await asyncio.sleep(60)
-        assert lives.plane.reconciled.leads
-        assert sum(one.ticks for one in lives.plane.reconciled.counts.values()) > before
+        assert harness.plane.reconciled.leads
+        assert sum(one.ticks for one in harness.plane.reconciled.counts.values()) > before
 
 
-@alive
-async def test_a_store_that_cannot_be_asked_is_asked_again(lives, monkeypatch, caplog):
-    commit, full = lives.plane.store.commit, [True]
+@agent_test
+async def test_a_store_that_cannot_be_asked_is_asked_again(harness, monkeypatch, caplog):
+    commit, full = harness.plane.store.commit, [True]
 
     async def refuse(change):
         if full:
             raise StoreFull("there is no room")
         return await commit(change)
 
-    monkeypatch.setattr(lives.plane.store, "commit", refuse)
-    async with driven(lives):
+    monkeypatch.setattr(harness.plane.store, "commit", refuse)
+    async with driven(harness):
         await asyncio.sleep(TTL_SECONDS)
         assert "the lead was not renewed: there is no room" in caplog.text
-        assert not lives.plane.reconciled.leads
+        assert not harness.plane.reconciled.leads
         full.clear()
         await asyncio.sleep(TTL_SECONDS)
-        assert lives.plane.reconciled.leads
+        assert harness.plane.reconciled.leads
         full.append(True)
     assert "the lead is not given back (there is no room)" in caplog.text
 
 
-@alive
-async def test_one_that_asks_to_look_sooner_does_and_one_that_fails_waits(lives, monkeypatch):
+@agent_test
+async def test_one_that_asks_to_look_sooner_does_and_one_that_fails_waits(harness, monkeypatch):
     looked: list[float] = []
 
     async def soon(plane, *, limit, term):
@@ -115,9 +115,9 @@ async def test_one_that_asks_to_look_sooner_does_and_one_that_fails_waits(lives,
 
     monkeypatch.setattr(leases, "tick", soon)
     monkeypatch.setattr(driver, "RECONCILERS", {"leases": leases})
-    async with driven(lives, 100.0):
+    async with driven(harness, 100.0):
         await asyncio.sleep(400)
     first, second, third, fourth, *_ = looked
     assert (round(second - first), round(third - second)) == (2, 2)
     assert fourth - third > 70
-    assert lives.plane.reconciled.counts["leases"].failed == 1
+    assert harness.plane.reconciled.counts["leases"].failed == 1

@@ -15,7 +15,7 @@ from tenure.reconcilers import epoch
 from tenure.reconcilers.leader import lease_of
 from tenure.settings import Settings
 from tenure.wiring import managing
-from tests.unit.support.agent_planes import alive
+from tests.unit.support.agent_planes import agent_test
 
 ADMIN = Caller(tokens.TENANT, "admin", Role.ADMIN)
 
@@ -81,20 +81,20 @@ def test_nothing_leaves_a_plane_that_is_held(tmp_path):
     asyncio.run(main())
 
 
-@alive
+@agent_test
 async def test_a_look_that_fails_is_tried_again_and_an_end_that_cannot_be_kept_is_said(
-    lives, monkeypatch, caplog
+    harness, monkeypatch, caplog
 ):
     failures: list[Exception] = [ZeroDivisionError("a bug")]
     noted: list[float] = []
 
     async def note(_):
-        noted.append(lives.plane.store.now())
+        noted.append(harness.plane.store.now())
         if failures:
             raise failures.pop()
 
     monkeypatch.setattr(epochs, "note", note)
-    async with epoch.following(lives.plane, clock=lives.clock, seconds=10.0):
+    async with epoch.following(harness.plane, clock=harness.clock, seconds=10.0):
         await asyncio.sleep(35)
         assert "was not looked at; again in 10 s" in caplog.text
         assert len(noted) >= 3

@@ -17,85 +17,85 @@ from tenure.core.subscription import SubscriptionKind as Way
 from tenure.ports.store import Change, Drop
 from tenure.reconcilers import grants
 from tenure.reconcilers.term import Term
-from tests.unit.support.agent_planes import alive
+from tests.unit.support.agent_planes import agent_test
 
 
-async def granted(lives):
+async def granted(harness):
     """An agent that was deleted, and what it had granted was not taken away; its uid."""
-    granter = await lives.made("granter")
+    granter = await harness.create_ready("granter")
     asking = CALLER._replace(principal=granter)
-    await lives.done(await agents.create_agent(lives.plane, asking, spec_of("one")))
-    lives.disk.tables.rows["agent"][granter,].update(state="DELETED")
+    await harness.wait_for(await agents.create_agent(harness.plane, asking, spec_of("one")))
+    harness.disk.tables.rows["agent"][granter,].update(state="DELETED")
     return granter
 
 
-async def told(lives):
-    found = await findings.list_findings(lives.plane, CALLER)
+async def told(harness):
+    found = await findings.list_findings(harness.plane, CALLER)
     return sorted((one.reconciler, one.kind) for one in found)
 
 
-async def of_granter(lives, granter):
-    return [row for row in await lives.rows("edge") if row["owner"] == granter]
+async def of_granter(harness, granter):
+    return [row for row in await harness.rows("edge") if row["owner"] == granter]
 
 
-@alive
-async def test_what_a_deleted_agent_had_granted_is_taken_away(lives):
+@agent_test
+async def test_what_a_deleted_agent_had_granted_is_taken_away(harness):
     """As the deletion does it; and if that was lost, the reconciler does it."""
-    granter = await lives.made("granter")
+    granter = await harness.create_ready("granter")
     asking = CALLER._replace(principal=granter)
     for name in ("one", "two"):
-        await lives.done(await agents.create_agent(lives.plane, asking, spec_of(name)))
-    await lives.made("three")
-    assert len(lives.fakes.access.granted_by(granter)) == 2
-    kept = [row for row in await lives.rows("edge") if row["kind"] == "grant"]
+        await harness.wait_for(await agents.create_agent(harness.plane, asking, spec_of(name)))
+    await harness.create_ready("three")
+    assert len(harness.fakes.access.granted_by(granter)) == 2
+    kept = [row for row in await harness.rows("edge") if row["kind"] == "grant"]
     assert {row["owner"] for row in kept} == {granter}
-    assert (await lives.verb("delete", "granter")).state == "SUCCEEDED"
-    assert lives.fakes.access.granted_by(granter) == []
-    assert len(lives.fakes.access.granted_by("someone")) == 1
-    assert {row["kind"] for row in await lives.rows("edge")} == {"credential"}
-    lives.fakes.access.revoked.clear()  # as if nobody had reacted
+    assert (await harness.run_verb("delete", "granter")).state == "SUCCEEDED"
+    assert harness.fakes.access.granted_by(granter) == []
+    assert len(harness.fakes.access.granted_by("someone")) == 1
+    assert {row["kind"] for row in await harness.rows("edge")} == {"credential"}
+    harness.fakes.access.revoked.clear()  # as if nobody had reacted
     for row in kept:
-        lives.disk.tables.rows["edge"][row["owner"], row["kind"], row["target"]] = row
-    assert (await grants.tick(lives.plane)).fixed == 2
-    assert lives.fakes.access.granted_by(granter) == []
-    assert {row["kind"] for row in await lives.rows("edge")} == {"credential"}
+        harness.disk.tables.rows["edge"][row["owner"], row["kind"], row["target"]] = row
+    assert (await grants.tick(harness.plane)).fixed == 2
+    assert harness.fakes.access.granted_by(granter) == []
+    assert {row["kind"] for row in await harness.rows("edge")} == {"credential"}
 
 
-@alive
-async def test_a_child_whose_parent_went_without_it_is_deleted(lives):
-    parent = await lives.made("parent")
-    child = await lives.made("child", parent="parent")
-    lives.disk.tables.rows["agent"][parent,].update(state="DELETED")
-    await lives.plane.store.commit(Change("", (), (Drop("agent_name", (TENANT, "parent")),)))
+@agent_test
+async def test_a_child_whose_parent_went_without_it_is_deleted(harness):
+    parent = await harness.create_ready("parent")
+    child = await harness.create_ready("child", parent="parent")
+    harness.disk.tables.rows["agent"][parent,].update(state="DELETED")
+    await harness.plane.store.commit(Change("", (), (Drop("agent_name", (TENANT, "parent")),)))
     for _ in range(3):
-        await grants.tick(lives.plane)
+        await grants.tick(harness.plane)
         await asyncio.sleep(10)
-    assert lives.held(child) == []
-    assert await lives.rows("edge") == []
+    assert harness.holders(child) == []
+    assert await harness.rows("edge") == []
 
 
-@alive
-async def test_a_plane_that_is_held_tells_and_takes_nothing(lives):
-    granter = await granted(lives)
-    held = Term(lives.plane, "grants", read_only=True)
-    assert (await grants.tick(lives.plane, term=held)).fixed == 0
-    assert len(lives.fakes.access.granted_by(granter)) == 1
-    assert set(await told(lives)) == {("grants", FindingKind.DRIFT)}
-    await grants.tick(lives.plane)
-    assert lives.fakes.access.granted_by(granter) == []
-    assert await of_granter(lives, granter) == []
-    await grants.tick(lives.plane)
-    assert await told(lives) == [], "a whole look has not seen it any more"
+@agent_test
+async def test_a_plane_that_is_held_tells_and_takes_nothing(harness):
+    granter = await granted(harness)
+    held = Term(harness.plane, "grants", read_only=True)
+    assert (await grants.tick(harness.plane, term=held)).fixed == 0
+    assert len(harness.fakes.access.granted_by(granter)) == 1
+    assert set(await told(harness)) == {("grants", FindingKind.DRIFT)}
+    await grants.tick(harness.plane)
+    assert harness.fakes.access.granted_by(granter) == []
+    assert await of_granter(harness, granter) == []
+    await grants.tick(harness.plane)
+    assert await told(harness) == [], "a whole look has not seen it any more"
 
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_provider_that_is_away_is_asked_again(silent, monkeypatch):
-    alive(away_for_a_while)(silent=silent, monkeypatch=monkeypatch)
+    agent_test(away_for_a_while)(silent=silent, monkeypatch=monkeypatch)
 
 
-async def away_for_a_while(lives, silent, monkeypatch):
-    granter = await granted(lives)
-    access = lives.plane.providers["access"]
+async def away_for_a_while(harness, silent, monkeypatch):
+    granter = await granted(harness)
+    access = harness.plane.providers["access"]
     revoke = access.revoke_granter
 
     async def away(*_):
@@ -104,21 +104,21 @@ async def away_for_a_while(lives, silent, monkeypatch):
         raise Unavailable("away")
 
     monkeypatch.setattr(access, "revoke_granter", away)
-    assert (await grants.tick(lives.plane)).fixed == 1, "its own registration, which ends alone"
-    assert len(await of_granter(lives, granter)) == 1
-    assert ("grants", FindingKind.UNVERIFIABLE) in await told(lives)
+    assert (await grants.tick(harness.plane)).fixed == 1, "its own registration, which ends alone"
+    assert len(await of_granter(harness, granter)) == 1
+    assert ("grants", FindingKind.UNVERIFIABLE) in await told(harness)
     monkeypatch.setattr(access, "revoke_granter", revoke)
-    assert (await grants.tick(lives.plane)).fixed == 1
-    assert lives.fakes.access.granted_by(granter) == []
+    assert (await grants.tick(harness.plane)).fixed == 1
+    assert harness.fakes.access.granted_by(granter) == []
 
 
-@alive
-async def test_more_than_one_look_can_see_is_seen_by_the_next(lives):
-    granter = await granted(lives)
-    edges = lives.disk.tables.rows["edge"]
+@agent_test
+async def test_more_than_one_look_can_see_is_seen_by_the_next(harness):
+    granter = await granted(harness)
+    edges = harness.disk.tables.rows["edge"]
     living = "0" * 31 + "1"
-    lives.disk.tables.rows["agent"][living,] = {
-        **lives.disk.tables.rows["agent"][granter,],
+    harness.disk.tables.rows["agent"][living,] = {
+        **harness.disk.tables.rows["agent"][granter,],
         "uid": living,
         "state": "READY",
     }
@@ -132,28 +132,28 @@ async def test_more_than_one_look_can_see_is_seen_by_the_next(lives):
             "on_delete": "revoke",
             "at": 0.0,
         }
-    assert (await grants.tick(lives.plane, limit=1)).seen == PAGE_MAX
-    assert len(lives.fakes.access.granted_by(granter)) == 1
-    await grants.tick(lives.plane, limit=1)
-    assert lives.fakes.access.granted_by(granter) == []
+    assert (await grants.tick(harness.plane, limit=1)).seen == PAGE_MAX
+    assert len(harness.fakes.access.granted_by(granter)) == 1
+    await grants.tick(harness.plane, limit=1)
+    assert harness.fakes.access.granted_by(granter) == []
     assert len([key for key in edges if key[0] == living]) == PAGE_MAX
 
 
-@alive
-async def test_a_finding_ends_though_something_else_may_not_go_yet(lives):
+@agent_test
+async def test_a_finding_ends_though_something_else_may_not_go_yet(harness):
     """A subscription about its owner stays until it was told of the end."""
-    granter = await granted(lives)
-    held = Term(lives.plane, "grants", read_only=True)
-    await grants.tick(lives.plane, term=held)
+    granter = await granted(harness)
+    held = Term(harness.plane, "grants", read_only=True)
+    await grants.tick(harness.plane, term=held)
     asked = SubscriptionRequest("mine", Way.NATS, target="mine", agent="one", from_start=True)
-    await subscriptions.create_subscription(lives.plane, CALLER, asked)
-    uid = (await agent_views.get_agent(lives.plane, CALLER, "one")).uid
-    lives.disk.tables.rows["agent"][uid,].update(
-        state="DELETED", updated_at=lives.plane.store.now()
+    await subscriptions.create_subscription(harness.plane, CALLER, asked)
+    uid = (await agent_views.get_agent(harness.plane, CALLER, "one")).uid
+    harness.disk.tables.rows["agent"][uid,].update(
+        state="DELETED", updated_at=harness.plane.store.now()
     )
-    await grants.tick(lives.plane)
-    assert await of_granter(lives, granter) == []
-    assert set(await told(lives)) == {("grants", FindingKind.CONFIRMED)}
-    await grants.tick(lives.plane)
-    assert await told(lives) == []
-    assert len(await lives.rows("subscription")) == 1
+    await grants.tick(harness.plane)
+    assert await of_granter(harness, granter) == []
+    assert set(await told(harness)) == {("grants", FindingKind.CONFIRMED)}
+    await grants.tick(harness.plane)
+    assert await told(harness) == []
+    assert len(await harness.rows("subscription")) == 1

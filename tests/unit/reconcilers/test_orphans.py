@@ -22,288 +22,290 @@ from tenure.reconcilers.leader import Leader, lease_of
 from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.faults import Fault
 from tenure.testing.loop import EPOCH
-from tests.unit.support.agent_planes import VIEWER, alive, fault
+from tests.unit.support.agent_planes import VIEWER, agent_test, fault
 
 OWNER = Caller("default", "admin", Role.ADMIN)
 LONG = orphans.GRACE_SECONDS + 1
 
 
-def plant(lives, *, agent="f" * 32, generation=1, slot="runtime", name="runtime", owner=PLANE):
+def plant(harness, *, agent="f" * 32, generation=1, slot="runtime", name="runtime", owner=PLANE):
     """Put something with our label into the world that nobody asked for."""
     key = resource_key(
         PLANE, tenant="default", agent=agent, generation=generation, slot=slot, name=name
     )
-    lives.world.plant(slot, key, owner=owner)
-    thing = lives.world.things[slot, key.text]
+    harness.world.plant(slot, key, owner=owner)
+    thing = harness.world.things[slot, key.text]
     thing.key = key
     return key
 
 
-async def left_behind(lives):
+async def left_behind(harness):
     """A runtime that came back after its agent was deleted and nobody watched any more."""
-    uid = await lives.made("gone")
-    (thing,) = lives.world.holds(provider="runtime", agent=uid)
-    assert (await lives.verb("delete", "gone")).state == "SUCCEEDED"
+    uid = await harness.create_ready("gone")
+    (thing,) = harness.world.holds(provider="runtime", agent=uid)
+    assert (await harness.run_verb("delete", "gone")).state == "SUCCEEDED"
     for _ in range(3):
         await asyncio.sleep(40)
-        await late_arrivals.tick(lives.plane)
-    assert await lives.rows("tombstone") == []
-    lives.world.things["runtime", thing.key.text] = thing
+        await late_arrivals.tick(harness.plane)
+    assert await harness.rows("tombstone") == []
+    harness.world.things["runtime", thing.key.text] = thing
     return thing
 
 
-async def open_findings(lives):
-    return await findings.list_findings(lives.plane, CALLER)
+async def open_findings(harness):
+    return await findings.list_findings(harness.plane, CALLER)
 
 
-@alive
-async def test_an_orphan_goes_at_the_second_look_after_its_grace(lives):
-    await lives.made("alpha")
-    thing = await left_behind(lives)
-    assert (await orphans.tick(lives.plane)).fixed == 0
-    (found,) = await open_findings(lives)
+@agent_test
+async def test_an_orphan_goes_at_the_second_look_after_its_grace(harness):
+    await harness.create_ready("alpha")
+    thing = await left_behind(harness)
+    assert (await orphans.tick(harness.plane)).fixed == 0
+    (found,) = await open_findings(harness)
     assert (found.kind, found.resource, found.sightings) == (FindingKind.DRIFT, thing.key.text, 1)
-    again = await orphans.tick(lives.plane)
+    again = await orphans.tick(harness.plane)
     assert again.fixed == 0, "two looks are some time apart"
     assert again.retry_at is not None
     await asyncio.sleep(orphans.APART_SECONDS + 1)
-    assert (await orphans.tick(lives.plane)).fixed == 1
-    assert lives.world.holds(key=thing.key.text) == []
-    assert len(lives.held()) == 4
-    (found,) = await open_findings(lives)
+    assert (await orphans.tick(harness.plane)).fixed == 1
+    assert harness.world.holds(key=thing.key.text) == []
+    assert len(harness.holders()) == 4
+    (found,) = await open_findings(harness)
     assert (found.kind, found.sightings) == (FindingKind.CONFIRMED, 3)
-    assert (await orphans.tick(lives.plane)).fixed == 0
-    assert await open_findings(lives) == []
+    assert (await orphans.tick(harness.plane)).fixed == 0
+    assert await open_findings(harness) == []
 
 
-@alive
-async def test_an_orphan_of_an_agent_with_a_long_past_is_known(lives):
-    thing = await left_behind(lives)
-    operations = lives.disk.tables.rows["operation"]
+@agent_test
+async def test_an_orphan_of_an_agent_with_a_long_past_is_known(harness):
+    thing = await left_behind(harness)
+    operations = harness.disk.tables.rows["operation"]
     row = operations[max(operations)]
     for number in range(PAGE_MAX):
         name = f"00{number:030}"
         operations[name,] = {**row, "id": name, "generation": 0}
     judged = await orphans.judge(
-        lives.plane,
+        harness.plane,
         orphans.Suspect(
             "runtime", OwnedResource(thing.key.text, row["agent"], thing.key.generation, 0.0)
         ),
     )
     assert judged.verdict is orphans.OrphanVerdict.ORPHAN
-    assert await agent_views.logs(lives.plane, CALLER, row["agent"]) != ""
+    assert await agent_views.logs(harness.plane, CALLER, row["agent"]) != ""
 
 
-@alive
-async def test_one_look_is_never_enough_however_old_it_is(lives):
-    await lives.made("alpha")
-    thing = await left_behind(lives)
+@agent_test
+async def test_one_look_is_never_enough_however_old_it_is(harness):
+    await harness.create_ready("alpha")
+    thing = await left_behind(harness)
     await asyncio.sleep(10 * LONG)
-    await orphans.tick(lives.plane)
-    assert lives.world.holds(key=thing.key.text) == [thing]
+    await orphans.tick(harness.plane)
+    assert harness.world.holds(key=thing.key.text) == [thing]
 
 
-@alive
-async def test_what_is_young_stays_until_its_grace_is_over(lives):
-    await lives.made("alpha")
-    thing = await left_behind(lives)
-    thing.since = lives.loop.time() + EPOCH
-    await orphans.tick(lives.plane)
+@agent_test
+async def test_what_is_young_stays_until_its_grace_is_over(harness):
+    await harness.create_ready("alpha")
+    thing = await left_behind(harness)
+    thing.since = harness.loop.time() + EPOCH
+    await orphans.tick(harness.plane)
     await asyncio.sleep(orphans.APART_SECONDS + 1)
-    assert (await orphans.tick(lives.plane)).fixed == 0
+    assert (await orphans.tick(harness.plane)).fixed == 0
     await asyncio.sleep(LONG)
-    assert (await orphans.tick(lives.plane)).fixed == 1
+    assert (await orphans.tick(harness.plane)).fixed == 1
 
 
-@alive
-async def test_what_our_records_have_never_heard_of_is_reported_and_left(lives):
-    uid = await lives.made("alpha")
-    unknown = plant(lives)
-    newer = plant(lives, agent=uid, generation=9)
-    odd = plant(lives, agent=uid, generation=1, name="another")
-    foreign = plant(lives, agent="e" * 32, owner="another plane")
+@agent_test
+async def test_what_our_records_have_never_heard_of_is_reported_and_left(harness):
+    uid = await harness.create_ready("alpha")
+    unknown = plant(harness)
+    newer = plant(harness, agent=uid, generation=9)
+    odd = plant(harness, agent=uid, generation=1, name="another")
+    foreign = plant(harness, agent="e" * 32, owner="another plane")
     for _ in range(5):
-        await orphans.tick(lives.plane)
+        await orphans.tick(harness.plane)
         await asyncio.sleep(LONG)
     for key in (unknown, newer, odd, foreign):
-        assert len(lives.world.holds(key=key.text)) == 1
-    found = await open_findings(lives)
+        assert len(harness.world.holds(key=key.text)) == 1
+    found = await open_findings(harness)
     assert {one.resource for one in found} == {unknown.text, newer.text, odd.text}
     assert {one.kind for one in found} == {FindingKind.UNVERIFIABLE}
 
 
-@alive
-async def test_an_empty_store_deletes_nothing_of_a_live_world(lives):
+@agent_test
+async def test_an_empty_store_deletes_nothing_of_a_live_world(harness):
     for number in range(4):
-        await lives.made(f"agent-{number}")
-    before = sorted(lives.world.things)
+        await harness.create_ready(f"agent-{number}")
+    before = sorted(harness.world.things)
     for table in ("agent", "agent_name", "operation", "intent", "journal", "reservation"):
-        lives.disk.tables.rows[table].clear()
-    for part in lives.disk.tables._parts.values():
+        harness.disk.tables.rows[table].clear()
+    for part in harness.disk.tables._parts.values():
         part.clear()
     for _ in range(4):
-        await orphans.tick(lives.plane)
-        await late_arrivals.tick(lives.plane)
+        await orphans.tick(harness.plane)
+        await late_arrivals.tick(harness.plane)
         await asyncio.sleep(LONG)
-    assert sorted(lives.world.things) == before
+    assert sorted(harness.world.things) == before
 
 
-@alive
-async def test_a_store_of_yesterday_deletes_nothing_of_a_live_world(lives):
+@agent_test
+async def test_a_store_of_yesterday_deletes_nothing_of_a_live_world(harness):
     """The world went on after the copy: new agents, a resume, a deletion that is forgotten."""
     for name in ("alpha", "beta", "gone"):
-        await lives.made(name)
-    await lives.verb("suspend", "beta")
-    copy = lives.disk.tables.dump()
-    await lives.made("new")
-    await lives.verb("resume", "beta")
-    await lives.verb("delete", "gone")
-    before = sorted(lives.world.things)
-    old = type(lives.disk.tables).read(copy)
-    lives.disk.tables.rows.clear()
-    lives.disk.tables.rows.update(old.rows)
-    lives.disk.tables._parts.clear()
-    lives.disk.tables._parts.update(old._parts)
+        await harness.create_ready(name)
+    await harness.run_verb("suspend", "beta")
+    copy = harness.disk.tables.dump()
+    await harness.create_ready("new")
+    await harness.run_verb("resume", "beta")
+    await harness.run_verb("delete", "gone")
+    before = sorted(harness.world.things)
+    old = type(harness.disk.tables).read(copy)
+    harness.disk.tables.rows.clear()
+    harness.disk.tables.rows.update(old.rows)
+    harness.disk.tables._parts.clear()
+    harness.disk.tables._parts.update(old._parts)
     for _ in range(5):
-        await orphans.tick(lives.plane)
+        await orphans.tick(harness.plane)
         await asyncio.sleep(LONG)
-    assert sorted(lives.world.things) == before
-    assert {one.kind for one in await open_findings(lives)} == {FindingKind.UNVERIFIABLE}
+    assert sorted(harness.world.things) == before
+    assert {one.kind for one in await open_findings(harness)} == {FindingKind.UNVERIFIABLE}
 
 
-@alive
-async def test_what_is_created_while_the_provider_lists_is_not_taken_for_an_orphan(lives):
+@agent_test
+async def test_what_is_created_while_the_provider_lists_is_not_taken_for_an_orphan(harness):
     """The provider is asked first: whatever it lists is in the store by the time that is asked."""
-    fault(lives, "identity", "list_owned", Fault.SLOW)
-    fault(lives, "runtime", "list_owned", Fault.SLOW)
-    looking = asyncio.ensure_future(orphans.tick(lives.plane))
-    await lives.made("alpha")
+    fault(harness, "identity", "list_owned", Fault.SLOW)
+    fault(harness, "runtime", "list_owned", Fault.SLOW)
+    looking = asyncio.ensure_future(orphans.tick(harness.plane))
+    await harness.create_ready("alpha")
     await looking
-    assert await open_findings(lives) == []
+    assert await open_findings(harness) == []
 
 
-@alive
-async def test_too_many_orphans_are_believed_by_nobody(lives):
+@agent_test
+async def test_too_many_orphans_are_believed_by_nobody(harness):
     things = []
     for number in range(6):
-        uid = await lives.made(f"agent-{number}")
-        things += lives.world.holds(agent=uid, provider="runtime")
-        await lives.verb("delete", f"agent-{number}")
+        uid = await harness.create_ready(f"agent-{number}")
+        things += harness.world.holds(agent=uid, provider="runtime")
+        await harness.run_verb("delete", f"agent-{number}")
     for _ in range(3):
         await asyncio.sleep(40)
-        await late_arrivals.tick(lives.plane)
+        await late_arrivals.tick(harness.plane)
     for thing in things:
-        lives.world.things["runtime", thing.key.text] = thing
+        harness.world.things["runtime", thing.key.text] = thing
     for _ in range(4):
-        assert (await orphans.tick(lives.plane)).fixed == 0
+        assert (await orphans.tick(harness.plane)).fixed == 0
         await asyncio.sleep(LONG)
-    assert len(lives.world.things) == 6
-    (found,) = await open_findings(lives)
+    assert len(harness.world.things) == 6
+    (found,) = await open_findings(harness)
     assert found.kind is FindingKind.UNVERIFIABLE
     assert "too many" in found.body["what"]
 
 
-@alive
-async def test_a_deposed_leader_deletes_nothing(lives):
-    await lives.made("alpha")
-    thing = await left_behind(lives)
-    first, second = (Leader(lives.plane, LEADERS, ttl_seconds=15.0) for _ in range(2))
+@agent_test
+async def test_a_deposed_leader_deletes_nothing(harness):
+    await harness.create_ready("alpha")
+    thing = await left_behind(harness)
+    first, second = (Leader(harness.plane, LEADERS, ttl_seconds=15.0) for _ in range(2))
     assert await first.renew()
     assert not await second.renew()
-    term = Term(lives.plane, "orphans", token=first.token)
-    await orphans.tick(lives.plane, term=term)
+    term = Term(harness.plane, "orphans", token=first.token)
+    await orphans.tick(harness.plane, term=term)
     await asyncio.sleep(LONG)  # it slept, and its lease lapsed
     assert await second.renew()
-    assert (await orphans.tick(lives.plane, term=term)).fixed == 0
-    assert lives.world.holds(key=thing.key.text) == [thing]
+    assert (await orphans.tick(harness.plane, term=term)).fixed == 0
+    assert harness.world.holds(key=thing.key.text) == [thing]
     assert not await first.renew()
-    fresh = Term(lives.plane, "orphans", token=second.token)
-    assert (await orphans.tick(lives.plane, term=fresh)).fixed == 1
+    fresh = Term(harness.plane, "orphans", token=second.token)
+    assert (await orphans.tick(harness.plane, term=fresh)).fixed == 1
 
 
-@alive
-async def test_a_leader_that_renews_twice_at_once_stays_the_leader(lives):
-    leader = Leader(lives.plane, LEADERS, ttl_seconds=15.0)
+@agent_test
+async def test_a_leader_that_renews_twice_at_once_stays_the_leader(harness):
+    leader = Leader(harness.plane, LEADERS, ttl_seconds=15.0)
     for _ in range(3):
         assert all(await asyncio.gather(leader.renew(), leader.renew()))
         await asyncio.sleep(LONG)  # it lapsed, and is taken again
 
 
-@alive
-async def test_a_plane_that_is_held_reports_and_deletes_nothing(lives):
-    await lives.made("alpha")
-    thing = await left_behind(lives)
+@agent_test
+async def test_a_plane_that_is_held_reports_and_deletes_nothing(harness):
+    await harness.create_ready("alpha")
+    thing = await left_behind(harness)
     for _ in range(3):
-        await orphans.tick(lives.plane, term=Term(lives.plane, "orphans", read_only=True))
+        await orphans.tick(harness.plane, term=Term(harness.plane, "orphans", read_only=True))
         await asyncio.sleep(LONG)
-    assert lives.world.holds(key=thing.key.text) == [thing]
-    assert len(await open_findings(lives)) == 1
+    assert harness.world.holds(key=thing.key.text) == [thing]
+    assert len(await open_findings(harness)) == 1
 
 
-@alive
-async def test_a_dry_run_says_what_it_sees_and_writes_nothing(lives):
-    await lives.made("alpha")
-    thing = await left_behind(lives)
-    before = await lives.rows("finding")
-    term = Term(lives.plane, "orphans", dry_run=True)
-    await orphans.tick(lives.plane, term=term)
+@agent_test
+async def test_a_dry_run_says_what_it_sees_and_writes_nothing(harness):
+    await harness.create_ready("alpha")
+    thing = await left_behind(harness)
+    before = await harness.rows("finding")
+    term = Term(harness.plane, "orphans", dry_run=True)
+    await orphans.tick(harness.plane, term=term)
     assert [seen.resource for seen in term.told] == [thing.key.text]
-    assert await lives.rows("finding") == before
+    assert await harness.rows("finding") == before
 
 
-@alive
-async def test_a_provider_that_cannot_be_listed_is_not_clean(lives):
-    await lives.made("alpha")
-    fault(lives, "access", "list_owned", Fault.BUSY)
-    await orphans.tick(lives.plane)
-    (found,) = await open_findings(lives)
+@agent_test
+async def test_a_provider_that_cannot_be_listed_is_not_clean(harness):
+    await harness.create_ready("alpha")
+    fault(harness, "access", "list_owned", Fault.BUSY)
+    await orphans.tick(harness.plane)
+    (found,) = await open_findings(harness)
     assert (found.kind, found.body["provider"]) == (FindingKind.UNVERIFIABLE, "access")
-    await orphans.tick(lives.plane)
-    assert await open_findings(lives) == []
+    await orphans.tick(harness.plane)
+    assert await open_findings(harness) == []
 
 
-@alive
-async def test_a_provider_that_lies_about_deletion_is_drift(lives):
-    await lives.made("alpha")
-    thing = await left_behind(lives)
-    await orphans.tick(lives.plane)
+@agent_test
+async def test_a_provider_that_lies_about_deletion_is_drift(harness):
+    await harness.create_ready("alpha")
+    thing = await left_behind(harness)
+    await orphans.tick(harness.plane)
     await asyncio.sleep(LONG)
-    assert (await orphans.tick(lives.plane)).fixed == 1
-    lives.world.things["runtime", thing.key.text] = thing  # it said that it was removed
-    await orphans.tick(lives.plane)
-    (found,) = await open_findings(lives)
+    assert (await orphans.tick(harness.plane)).fixed == 1
+    harness.world.things["runtime", thing.key.text] = thing  # it said that it was removed
+    await orphans.tick(harness.plane)
+    (found,) = await open_findings(harness)
     assert (found.kind, found.reconciler) == (FindingKind.DRIFT, "orphans")
     await asyncio.sleep(LONG)
-    await late_arrivals.tick(lives.plane)
-    kinds = {one.reconciler: one.kind for one in await open_findings(lives)}
+    await late_arrivals.tick(harness.plane)
+    kinds = {one.reconciler: one.kind for one in await open_findings(harness)}
     assert kinds["late"] is FindingKind.DRIFT
 
 
-@alive
-async def test_a_crash_between_intent_and_removal_is_finished_by_the_tombstone(lives):
-    await lives.made("alpha")
-    thing = await left_behind(lives)
-    await orphans.tick(lives.plane)
+@agent_test
+async def test_a_crash_between_intent_and_removal_is_finished_by_the_tombstone(harness):
+    await harness.create_ready("alpha")
+    thing = await left_behind(harness)
+    await orphans.tick(harness.plane)
     await asyncio.sleep(LONG)
-    fault(lives, "runtime", "remove", Fault.CUT)
-    await orphans.tick(lives.plane)
-    assert lives.world.holds(key=thing.key.text) == [thing]
-    await late_arrivals.tick(lives.plane)
-    assert lives.world.holds(key=thing.key.text) == []
+    fault(harness, "runtime", "remove", Fault.CUT)
+    await orphans.tick(harness.plane)
+    assert harness.world.holds(key=thing.key.text) == [thing]
+    await late_arrivals.tick(harness.plane)
+    assert harness.world.holds(key=thing.key.text) == []
 
 
-@alive
-async def test_an_agent_that_is_being_made_or_undone_is_left_alone(lives):
-    fault(lives, "credentials", "ensure", Fault.REFUSED)
-    fault(lives, "access", "remove", Fault.REFUSED)
-    stuck = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+@agent_test
+async def test_an_agent_that_is_being_made_or_undone_is_left_alone(harness):
+    fault(harness, "credentials", "ensure", Fault.REFUSED)
+    fault(harness, "access", "remove", Fault.REFUSED)
+    stuck = await harness.wait_for(
+        await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
+    )
     assert stuck.state == "STUCK"
-    held = sorted(lives.world.things)
+    held = sorted(harness.world.things)
     for _ in range(4):
-        await orphans.tick(lives.plane)
+        await orphans.tick(harness.plane)
         await asyncio.sleep(LONG)
-    assert sorted(lives.world.things) == held
-    assert await open_findings(lives) == []
+    assert sorted(harness.world.things) == held
+    assert await open_findings(harness) == []
 
 
 @pytest.mark.parametrize("seen", [0, 10, 1_000])
@@ -311,11 +313,11 @@ def test_the_cap_is_five_or_a_tenth(seen):
     assert orphans.cap(seen) == max(5, seen / 10)
 
 
-@alive
-async def test_the_lead_only_grows(lives):
+@agent_test
+async def test_the_lead_only_grows(harness):
     tokens = []
     for number in range(3):
-        leader = Leader(lives.plane, LEADERS, ttl_seconds=15.0)
+        leader = Leader(harness.plane, LEADERS, ttl_seconds=15.0)
         assert await leader.renew()
         tokens.append(leader.token)
         if number == 1:
@@ -323,121 +325,121 @@ async def test_the_lead_only_grows(lives):
         else:
             await asyncio.sleep(20)
     assert tokens == [1, 2, 3]
-    (row,) = [row for row in await lives.rows("lease") if row["name"] == lease_of(LEADERS)[0]]
+    (row,) = [row for row in await harness.rows("lease") if row["name"] == lease_of(LEADERS)[0]]
     assert row["token"] == 3
     write = Set("lease", lease_of(LEADERS), {"until": 9e9})
     stale = Change("", (Is("lease", lease_of(LEADERS), {"token": 2}),), (write,))
-    assert await lives.plane.store.commit(stale) is not None
+    assert await harness.plane.store.commit(stale) is not None
 
 
-@alive
-async def test_an_orphan_that_cannot_be_removed_is_told_and_tried_again(lives):
-    await lives.made("alpha")
-    thing = await left_behind(lives)
-    await orphans.tick(lives.plane)
+@agent_test
+async def test_an_orphan_that_cannot_be_removed_is_told_and_tried_again(harness):
+    await harness.create_ready("alpha")
+    thing = await left_behind(harness)
+    await orphans.tick(harness.plane)
     await asyncio.sleep(LONG)
-    fault(lives, "runtime", "remove", Fault.REFUSED_FOR_A_WHILE, 2)
-    assert (await orphans.tick(lives.plane)).fixed == 0
-    (found,) = await open_findings(lives)
+    fault(harness, "runtime", "remove", Fault.REFUSED_FOR_A_WHILE, 2)
+    assert (await orphans.tick(harness.plane)).fixed == 0
+    (found,) = await open_findings(harness)
     assert "could not be removed" in str(found.body["what"])
     for _ in range(6):
         await asyncio.sleep(LONG)
-        await orphans.tick(lives.plane)
-        await late_arrivals.tick(lives.plane)
-    assert lives.world.holds(key=thing.key.text) == []
+        await orphans.tick(harness.plane)
+        await late_arrivals.tick(harness.plane)
+    assert harness.world.holds(key=thing.key.text) == []
 
 
-@alive
+@agent_test
 async def test_a_long_list_is_asked_about_in_parts_and_too_many_suspects_are_counted(
-    lives, monkeypatch
+    harness, monkeypatch
 ):
     monkeypatch.setattr(orphans, "CHUNK", 3)
     monkeypatch.setattr(orphans, "SUSPECTS_MAX", 4)
     monkeypatch.setattr(orphans, "REPORTED_MAX", 2)
     for number in range(8):
-        plant(lives, agent=f"{number:032x}")
-    before = sorted(lives.world.things)
-    assert (await orphans.tick(lives.plane)).seen == 8
-    told = [str(one.body["what"]) for one in await open_findings(lives)]
+        plant(harness, agent=f"{number:032x}")
+    before = sorted(harness.world.things)
+    assert (await orphans.tick(harness.plane)).seen == 8
+    told = [str(one.body["what"]) for one in await open_findings(harness)]
     assert len(told) == 3
     assert any("6 more resources are unknown" in what for what in told)
-    assert sorted(lives.world.things) == before
+    assert sorted(harness.world.things) == before
 
 
-@alive
-async def test_a_look_rests_after_each_part_while_others_commit(lives, monkeypatch):
+@agent_test
+async def test_a_look_rests_after_each_part_while_others_commit(harness, monkeypatch):
     monkeypatch.setattr(orphans, "CHUNK", 3)
     monkeypatch.setattr(orphans, "REST_SECONDS", 5.0)
     for number in range(8):
-        plant(lives, agent=f"{number:032x}")
-    claims, others = orphans._claims, lives.plane.commits
+        plant(harness, agent=f"{number:032x}")
+    claims, others = orphans._claims, harness.plane.commits
 
     async def beside_others(*asked):
         others.notify()
         await claims(*asked)
 
-    began = lives.loop.time()
-    await orphans.tick(lives.plane)
-    alone = lives.loop.time() - began
+    began = harness.loop.time()
+    await orphans.tick(harness.plane)
+    alone = harness.loop.time() - began
     monkeypatch.setattr(orphans, "_claims", beside_others)
-    await orphans.tick(lives.plane)
+    await orphans.tick(harness.plane)
     assert alone < 5.0
-    assert lives.loop.time() - began - alone >= 2 * 5.0
+    assert harness.loop.time() - began - alone >= 2 * 5.0
 
 
-@alive
-async def test_what_is_gone_when_it_is_read_again_is_not_removed(lives):
-    await lives.made("alpha")
-    thing = await left_behind(lives)
-    await orphans.tick(lives.plane)
+@agent_test
+async def test_what_is_gone_when_it_is_read_again_is_not_removed(harness):
+    await harness.create_ready("alpha")
+    thing = await left_behind(harness)
+    await orphans.tick(harness.plane)
     await asyncio.sleep(LONG)
-    fault(lives, "runtime", "list_owned", Fault.STALE_PAGE, 2)
-    del lives.world.things["runtime", thing.key.text]
-    assert (await orphans.tick(lives.plane)).fixed == 0
-    await orphans.tick(lives.plane)
-    assert await open_findings(lives) == []
+    fault(harness, "runtime", "list_owned", Fault.STALE_PAGE, 2)
+    del harness.world.things["runtime", thing.key.text]
+    assert (await orphans.tick(harness.plane)).fixed == 0
+    await orphans.tick(harness.plane)
+    assert await open_findings(harness) == []
 
 
-@alive
-async def test_a_key_that_no_operation_has_named_is_left_alone(lives):
-    uid = await lives.made("alpha")
-    plant(lives, agent=uid, name="another")
-    before = sorted(lives.world.things)
+@agent_test
+async def test_a_key_that_no_operation_has_named_is_left_alone(harness):
+    uid = await harness.create_ready("alpha")
+    plant(harness, agent=uid, name="another")
+    before = sorted(harness.world.things)
     for _ in range(3):
-        await orphans.tick(lives.plane)
+        await orphans.tick(harness.plane)
         await asyncio.sleep(LONG)
-    (found,) = await open_findings(lives)
+    (found,) = await open_findings(harness)
     assert (found.kind, found.agent) == (FindingKind.UNVERIFIABLE, uid)
     assert "know no such key" in str(found.body["what"])
-    assert sorted(lives.world.things) == before
+    assert sorted(harness.world.things) == before
 
 
-@alive
-async def test_what_our_records_do_not_know_goes_by_a_persons_word_alone(lives):
-    unknown = plant(lives)
-    await orphans.tick(lives.plane)
-    (found,) = await open_findings(lives)
-    thing = lives.world.things["runtime", unknown.text]
+@agent_test
+async def test_what_our_records_do_not_know_goes_by_a_persons_word_alone(harness):
+    unknown = plant(harness)
+    await orphans.tick(harness.plane)
+    (found,) = await open_findings(harness)
+    thing = harness.world.things["runtime", unknown.text]
     thing.owner, ours = "somebody else", thing.owner
     with pytest.raises(Invalid, match="is not of tenant elsewhere; name its tenant"):
-        await remove_resource(lives.plane, OWNER, found.id, tenant="elsewhere")
+        await remove_resource(harness.plane, OWNER, found.id, tenant="elsewhere")
     thing.owner = ours
     for stranger in (VIEWER, Caller(CALLER.tenant, "operator", Role.OPERATOR)):
         with pytest.raises(Forbidden):
-            await remove_resource(lives.plane, stranger, found.id)
-    assert lives.world.things["runtime", unknown.text]
-    done = await remove_resource(lives.plane, OWNER, found.id)
-    assert ("runtime", unknown.text) not in lives.world.things
+            await remove_resource(harness.plane, stranger, found.id)
+    assert harness.world.things["runtime", unknown.text]
+    done = await remove_resource(harness.plane, OWNER, found.id)
+    assert ("runtime", unknown.text) not in harness.world.things
     assert done.resolved_by == OWNER.principal
-    assert await remove_resource(lives.plane, OWNER, found.id) == done, "twice is once"
-    (told,) = [row for row in await lives.rows("audit") if row["action"] == "finding.remove"]
+    assert await remove_resource(harness.plane, OWNER, found.id) == done, "twice is once"
+    (told,) = [row for row in await harness.rows("audit") if row["action"] == "finding.remove"]
     assert unknown.text in told["body"]
 
 
-@alive
-async def test_what_our_records_know_by_now_is_never_removed_so(lives):
-    uid = await lives.made("alpha")
-    (thing,) = lives.world.holds(provider="runtime", agent=uid)
+@agent_test
+async def test_what_our_records_know_by_now_is_never_removed_so(harness):
+    uid = await harness.create_ready("alpha")
+    (thing,) = harness.world.holds(provider="runtime", agent=uid)
     said = {"what": "it", "provider": "runtime", "generation": thing.key.generation}
     kinds = (
         (FindingKind.UNVERIFIABLE, Conflict, "by now"),
@@ -445,7 +447,7 @@ async def test_what_our_records_know_by_now_is_never_removed_so(lives):
     )
     for kind, refusal, words in kinds:
         seen = findings.Sighting("orphans", kind, "x", "default", uid, thing.key.text, said)
-        await findings.report(lives.plane, seen)
+        await findings.report(harness.plane, seen)
         with pytest.raises(refusal, match=words):
-            await remove_resource(lives.plane, OWNER, finding_id("orphans", "x"))
-    assert lives.world.holds(provider="runtime", agent=uid) == [thing]
+            await remove_resource(harness.plane, OWNER, finding_id("orphans", "x"))
+    assert harness.world.holds(provider="runtime", agent=uid) == [thing]

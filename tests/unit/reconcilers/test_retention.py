@@ -26,250 +26,263 @@ from tenure.settings import Settings
 from tenure.testing.faults import Fault
 from tenure.testing.patches import patched
 from tenure.wiring import running
-from tests.unit.support.agent_planes import alive, fault, keyed
-from tests.unit.support.late_reconcilers import DAY, ENDED, PLANS, keys, later, on_any_store
+from tests.unit.support.agent_planes import agent_test, fault, options_with_key
+from tests.unit.support.late_reconcilers import (
+    DAY,
+    PLANS,
+    RETENTION_RESULT,
+    keys,
+    on_any_store,
+    with_later_clock,
+)
 
 
-async def kinds(lives):
+async def kinds(harness):
     """The operations that are kept, by what they are."""
-    return sorted(str(row["kind"]) for row in await lives.rows("operation"))
+    return sorted(str(row["kind"]) for row in await harness.rows("operation"))
 
 
-async def known(lives, uid):
-    rows = await lives.plane.store.list_resources(TENANT, uid)
+async def known(harness, uid):
+    rows = await harness.plane.store.list_resources(TENANT, uid)
     return [one.key for one in rows if one.slot]
 
 
-async def lived(lives):
+async def lived(harness):
     """An agent that was suspended and is back, and one that is gone; the uid of the first."""
-    uid = await lives.made("alpha")
-    await lives.made("gone")
-    await lives.verb("suspend")
-    await lives.verb("resume")
-    await lives.verb("delete", "gone")
+    uid = await harness.create_ready("alpha")
+    await harness.create_ready("gone")
+    await harness.run_verb("suspend")
+    await harness.run_verb("resume")
+    await harness.run_verb("delete", "gone")
     return uid
 
 
-async def kept_after_a_hundred_days(lives):
+async def kept_after_a_hundred_days(harness):
     """Whether what an agent holds is still known after what is over has gone."""
-    uid = await lived(lives)
-    before, plane = await known(lives, uid), later(lives.plane, 100)
+    uid = await lived(harness)
+    before, plane = await known(harness, uid), with_later_clock(harness.plane, 100)
     await retention.tick(plane)
-    watched = {str(row["operation"]) for row in await lives.rows("tombstone")}
-    assert watched <= {str(row["id"]) for row in await lives.rows("operation")}
+    watched = {str(row["operation"]) for row in await harness.rows("tombstone")}
+    assert watched <= {str(row["id"]) for row in await harness.rows("operation")}
     for _ in range(late_arrivals.SIGHTINGS):
         await late_arrivals.tick(plane)
     await retention.tick(plane)
-    return before == await known(lives, uid)
+    return before == await known(harness, uid)
 
 
-@alive
-async def test_an_operation_goes_when_nothing_that_it_made_can_be_there(lives):
-    assert await kept_after_a_hundred_days(lives)
-    assert await kinds(lives) == ["create_agent", "resume_agent"], "alpha holds what these made"
+@agent_test
+async def test_an_operation_goes_when_nothing_that_it_made_can_be_there(harness):
+    assert await kept_after_a_hundred_days(harness)
+    assert await kinds(harness) == ["create_agent", "resume_agent"], "alpha holds what these made"
     for table in ("journal", "intent"):
-        names = {row["operation"] for row in await lives.rows(table)}
+        names = {row["operation"] for row in await harness.rows(table)}
         assert len(names) == 2
-    assert len(await lives.rows("audit")) == 5, "which is never shortened"
-    assert (await lives.verb("delete")).state == "SUCCEEDED"
-    assert lives.held() == []
-    assert await lives.made("gone")
+    assert len(await harness.rows("audit")) == 5, "which is never shortened"
+    assert (await harness.run_verb("delete")).state == "SUCCEEDED"
+    assert harness.holders() == []
+    assert await harness.create_ready("gone")
 
 
-@alive
-async def test_ablation_without_a_look_at_intents_an_agents_things_are_forgotten(lives):
+@agent_test
+async def test_ablation_without_a_look_at_intents_an_agents_things_are_forgotten(harness):
     with patched(retention, may_hold=lambda _: False):
-        assert not await kept_after_a_hundred_days(lives)
+        assert not await kept_after_a_hundred_days(harness)
 
 
-async def came_about_in_the_name_of_a_deleted_agent(lives, *, forgotten):
+async def came_about_in_the_name_of_a_deleted_agent(harness, *, forgotten):
     """What its token still makes, and what of its grants comes back, when all else of it is over.
 
     A row that is there says that it is deleted; one that is not says that it was never an agent.
     """
-    granter = await lives.made("granter")
+    granter = await harness.create_ready("granter")
     asks = CALLER._replace(principal=granter)
-    asked = await agents.create_agent(lives.plane, asks, spec_of("one"))
-    uid = (await lives.done(asked)).agent
-    await lives.verb("delete", "granter")
-    plane = later(lives.plane, 100)
+    asked = await agents.create_agent(harness.plane, asks, spec_of("one"))
+    uid = (await harness.wait_for(asked)).agent
+    await harness.run_verb("delete", "granter")
+    plane = with_later_clock(harness.plane, 100)
     for _ in range(late_arrivals.SIGHTINGS):
         await late_arrivals.tick(plane)
     await retention.tick(plane)
-    assert [row["agent"] for row in await lives.rows("operation")] == [uid]
-    assert await lives.rows("tombstone") == []
+    assert [row["agent"] for row in await harness.rows("operation")] == [uid]
+    assert await harness.rows("tombstone") == []
     if forgotten:
-        await lives.plane.store.commit(Change("", (), (Drop("agent", (granter,)),)))
+        await harness.plane.store.commit(Change("", (), (Drop("agent", (granter,)),)))
     made = []
     with suppress(Conflict):
-        await agents.create_agent(lives.plane, asks, spec_of("two"))
+        await agents.create_agent(harness.plane, asks, spec_of("two"))
         made.append("an agent")
     with suppress(Conflict):
         await subscriptions.create_subscription(
-            lives.plane, asks, SubscriptionRequest("hook", Way.PULL)
+            harness.plane, asks, SubscriptionRequest("hook", Way.PULL)
         )
         made.append("a subscription")
-    (thing,) = lives.world.holds(provider="access", agent=uid)
-    del lives.world.things["access", thing.key.text]
+    (thing,) = harness.world.holds(provider="access", agent=uid)
+    del harness.world.things["access", thing.key.text]
     for _ in range(drift.SIGHTINGS + 1):
-        await drift.tick(lives.plane)
+        await drift.tick(harness.plane)
         await asyncio.sleep(drift.SOON_SECONDS)
-    return made + ["a grant" for _ in lives.fakes.access.granted_by(granter)]
+    return made + ["a grant" for _ in harness.fakes.access.granted_by(granter)]
 
 
-@alive
-async def test_a_deleted_agent_stays_known_for_nothing_may_be_made_in_its_name(lives):
-    assert await came_about_in_the_name_of_a_deleted_agent(lives, forgotten=False) == []
+@agent_test
+async def test_a_deleted_agent_stays_known_for_nothing_may_be_made_in_its_name(harness):
+    assert await came_about_in_the_name_of_a_deleted_agent(harness, forgotten=False) == []
 
 
-@alive
-async def test_ablation_in_the_name_of_a_deleted_agent_that_is_forgotten_much_is_made(lives):
-    came = await came_about_in_the_name_of_a_deleted_agent(lives, forgotten=True)
+@agent_test
+async def test_ablation_in_the_name_of_a_deleted_agent_that_is_forgotten_much_is_made(harness):
+    came = await came_about_in_the_name_of_a_deleted_agent(harness, forgotten=True)
     assert came == ["an agent", "a subscription", "a grant"]
 
 
-@alive
-async def test_nothing_goes_before_its_time_and_nothing_if_it_is_kept_for_ever(lives):
-    await lived(lives)
-    before = await kinds(lives)
-    await retention.tick(later(lives.plane, 89))
-    assert await kinds(lives) == before
-    plane = later(lives.plane, 10_000)
+@agent_test
+async def test_nothing_goes_before_its_time_and_nothing_if_it_is_kept_for_ever(harness):
+    await lived(harness)
+    before = await kinds(harness)
+    await retention.tick(with_later_clock(harness.plane, 89))
+    assert await kinds(harness) == before
+    plane = with_later_clock(harness.plane, 10_000)
     await retention.tick(plane, term=Term(plane, "retention", kept=KeptFor(0.0, 0.0)))
-    assert await kinds(lives) == before
+    assert await kinds(harness) == before
 
 
-def age(lives, days):
+def age(harness, days):
     """All operations so far were so long ago."""
-    for row in lives.disk.tables.rows["operation"].values():
+    for row in harness.disk.tables.rows["operation"].values():
         for column in ("created_at", "updated_at", "ended_at"):
             row[column] = float(str(row[column])) - days * DAY
 
 
-async def nobody_watches(lives):
+async def nobody_watches(harness):
     """The tombstones have had their time."""
     for _ in range(3):
         await asyncio.sleep(40)
-        await late_arrivals.tick(lives.plane)
-    assert await lives.rows("tombstone") == []
+        await late_arrivals.tick(harness.plane)
+    assert await harness.rows("tombstone") == []
 
 
-@alive
-async def test_what_an_old_agent_had_is_known_as_long_as_what_a_young_one_had(lives):
-    uid = await lives.made("gone")
-    (thing,) = lives.world.holds(provider="runtime", agent=uid)
-    age(lives, 100)
-    await lives.verb("delete", "gone")
+@agent_test
+async def test_what_an_old_agent_had_is_known_as_long_as_what_a_young_one_had(harness):
+    uid = await harness.create_ready("gone")
+    (thing,) = harness.world.holds(provider="runtime", agent=uid)
+    age(harness, 100)
+    await harness.run_verb("delete", "gone")
     for days in (60, 60, 100):
-        await nobody_watches(lives)
-        await retention.tick(lives.plane)
-        lives.world.things["runtime", thing.key.text] = thing  # a removal that came to nothing
-        await orphans.tick(lives.plane)
+        await nobody_watches(harness)
+        await retention.tick(harness.plane)
+        harness.world.things["runtime", thing.key.text] = thing  # a removal that came to nothing
+        await orphans.tick(harness.plane)
         await asyncio.sleep(orphans.APART_SECONDS)
-        await orphans.tick(lives.plane)
-        assert lives.world.holds(key=thing.key.text) == []
-        age(lives, days)
-    assert await kinds(lives) == ["create_agent"], "the deletion itself has made nothing"
-    await nobody_watches(lives)
-    await retention.tick(lives.plane)
-    assert await kinds(lives) == []
+        await orphans.tick(harness.plane)
+        assert harness.world.holds(key=thing.key.text) == []
+        age(harness, days)
+    assert await kinds(harness) == ["create_agent"], "the deletion itself has made nothing"
+    await nobody_watches(harness)
+    await retention.tick(harness.plane)
+    assert await kinds(harness) == []
 
 
-@alive
-async def test_what_turns_up_while_its_operation_is_judged_keeps_it_until_it_is_gone(lives):
+@agent_test
+async def test_what_turns_up_while_its_operation_is_judged_keeps_it_until_it_is_gone(harness):
     """Its removal fails, so that only the tombstone knows of it, and only by its operation."""
-    uid = await lives.made("gone")
-    (thing,) = lives.world.holds(provider="runtime", agent=uid)
-    await lives.verb("delete", "gone")
-    await nobody_watches(lives)
-    lives.world.things["runtime", thing.key.text] = thing
-    await orphans.tick(lives.plane)
+    uid = await harness.create_ready("gone")
+    (thing,) = harness.world.holds(provider="runtime", agent=uid)
+    await harness.run_verb("delete", "gone")
+    await nobody_watches(harness)
+    harness.world.things["runtime", thing.key.text] = thing
+    await orphans.tick(harness.plane)
     await asyncio.sleep(orphans.APART_SECONDS)
-    age(lives, 100)
+    age(harness, 100)
     drop = retention._drop
 
     async def after_a_look_at_orphans(*given):
-        if not await lives.rows("tombstone"):
-            fault(lives, "runtime", "remove", Fault.BUSY)
-            await orphans.tick(lives.plane)
+        if not await harness.rows("tombstone"):
+            fault(harness, "runtime", "remove", Fault.BUSY)
+            await orphans.tick(harness.plane)
         return await drop(*given)
 
     with patched(retention, _drop=after_a_look_at_orphans):
-        await retention.tick(lives.plane)
-    assert lives.held() == ["runtime"]
-    await nobody_watches(lives)
-    assert lives.held() == []
+        await retention.tick(harness.plane)
+    assert harness.holders() == ["runtime"]
+    await nobody_watches(harness)
+    assert harness.holders() == []
 
 
-@alive
-async def test_the_last_runtime_of_an_agent_that_was_just_suspended_is_known(lives):
-    uid = await lives.made()
-    await lives.verb("suspend")
-    await lives.verb("resume")
-    (thing,) = lives.world.holds(provider="runtime", agent=uid)
-    age(lives, 100)
-    await lives.verb("suspend")
-    await nobody_watches(lives)
-    assert (await retention.tick(lives.plane)).fixed == 1, "the first suspend"
-    _, key = await agent_views._runtime(lives.plane, CALLER, "alpha")
+@agent_test
+async def test_the_last_runtime_of_an_agent_that_was_just_suspended_is_known(harness):
+    uid = await harness.create_ready()
+    await harness.run_verb("suspend")
+    await harness.run_verb("resume")
+    (thing,) = harness.world.holds(provider="runtime", agent=uid)
+    age(harness, 100)
+    await harness.run_verb("suspend")
+    await nobody_watches(harness)
+    assert (await retention.tick(harness.plane)).fixed == 1, "the first suspend"
+    _, key = await agent_views._runtime(harness.plane, CALLER, "alpha")
     assert key is not None
     assert key.text == thing.key.text
 
 
-@alive
-async def test_a_key_goes_after_a_day_and_an_operation_not_before_its_key(lives):
-    uid = await lives.made()
-    await lives.done(
-        await agents.suspend_agent(lives.plane, CALLER, "alpha", request_options=keyed("once"))
+@agent_test
+async def test_a_key_goes_after_a_day_and_an_operation_not_before_its_key(harness):
+    uid = await harness.create_ready()
+    await harness.wait_for(
+        await agents.suspend_agent(
+            harness.plane, CALLER, "alpha", request_options=options_with_key("once")
+        )
     )
-    plane = later(lives.plane, 0.9)
+    plane = with_later_clock(harness.plane, 0.9)
     soon = Term(plane, "retention", kept=KeptFor(operations=1.0))
     assert (await retention.tick(plane, term=soon)).fixed == 0
-    again = await agents.suspend_agent(lives.plane, CALLER, "alpha", request_options=keyed("once"))
+    again = await agents.suspend_agent(
+        harness.plane, CALLER, "alpha", request_options=options_with_key("once")
+    )
     assert again.state == "SUCCEEDED"
-    plane = later(lives.plane, 1.1)
+    plane = with_later_clock(harness.plane, 1.1)
     soon = Term(plane, "retention", kept=KeptFor(operations=1.0))
     assert (await retention.tick(plane, term=soon)).fixed == 2
-    assert await lives.rows("idempotency") == []
+    assert await harness.rows("idempotency") == []
     with pytest.raises(NotFound):
-        await reads.get_operation(lives.plane, TENANT, again.id)
-    assert len(await known(lives, uid)) == 3
+        await reads.get_operation(harness.plane, TENANT, again.id)
+    assert len(await known(harness, uid)) == 3
 
 
-@alive
-async def test_an_acknowledgement_can_be_said_again_for_a_day(lives):
-    await lives.made()
+@agent_test
+async def test_an_acknowledgement_can_be_said_again_for_a_day(harness):
+    await harness.create_ready()
     required = SubscriptionRequest("mine", Way.PULL, required=True)
-    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, required)
-    asked = await agents.suspend_agent(lives.plane, CALLER, "alpha")
+    view, _ = await subscriptions.create_subscription(harness.plane, CALLER, required)
+    asked = await agents.suspend_agent(harness.plane, CALLER, "alpha")
 
     async def said():
-        return await acknowledgements.acknowledge(lives.plane, CALLER, view.id, operation=asked.id)
+        return await acknowledgements.acknowledge(
+            harness.plane, CALLER, view.id, operation=asked.id
+        )
 
-    await retention.tick(later(lives.plane, 10))
+    await retention.tick(with_later_clock(harness.plane, 10))
     first = await said()
-    await retention.tick(later(lives.plane, 10))
+    await retention.tick(with_later_clock(harness.plane, 10))
     assert await said() == first, "its operation is still open"
-    await lives.done(asked)
-    await retention.tick(later(lives.plane, 0.9))
+    await harness.wait_for(asked)
+    await retention.tick(with_later_clock(harness.plane, 0.9))
     assert await said() == first
-    await retention.tick(later(lives.plane, 1.1))
+    await retention.tick(with_later_clock(harness.plane, 1.1))
     with pytest.raises(NotFound):
         await said()
 
 
-@alive
-async def test_a_finding_goes_a_month_after_it_was_resolved(lives):
+@agent_test
+async def test_a_finding_goes_a_month_after_it_was_resolved(harness):
     rows: list[Any] = [
         await findings.report(
-            lives.plane,
+            harness.plane,
             Sighting("leases", FindingKind.CONFIRMED, name, TENANT, "", "", {"what": name}),
         )
         for name in ("over", "still so", "again")
     ]
     for row in (rows[0], rows[2]):
-        await findings.settle(lives.plane, row, by="somebody")
-    commit, plane = lives.plane.store.commit, later(lives.plane, 31)
+        await findings.settle(harness.plane, row, by="somebody")
+    commit, plane = harness.plane.store.commit, with_later_clock(harness.plane, 31)
 
     async def just_before(change):
         seen = Set("finding", (rows[2].id,), {"resolved_at": None})
@@ -277,75 +290,75 @@ async def test_a_finding_goes_a_month_after_it_was_resolved(lives):
         return await commit(change)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lives.plane.store, "commit", just_before)
-        await retention.tick(later(lives.plane, 29))
-        assert len(await lives.rows("finding")) == 3
+        patch.setattr(harness.plane.store, "commit", just_before)
+        await retention.tick(with_later_clock(harness.plane, 29))
+        assert len(await harness.rows("finding")) == 3
         assert (await retention.tick(plane)).fixed == 1
-    left = {row["id"] for row in await lives.rows("finding")}
+    left = {row["id"] for row in await harness.rows("finding")}
     assert left == {rows[1].id, rows[2].id}, "what was seen again meanwhile stays"
 
 
-@alive
-async def test_more_than_one_look_can_do_is_done_by_the_next_and_soon(lives):
-    await lives.plane.store.commit(Change("", (), keys(1_000)))
+@agent_test
+async def test_more_than_one_look_can_do_is_done_by_the_next_and_soon(harness):
+    await harness.plane.store.commit(Change("", (), keys(1_000)))
     with patched(retention, LOOKED=200, SORTS=(retention.SORTS[0]._replace(looked=200),)):
-        done = await retention.tick(lives.plane, limit=100)
+        done = await retention.tick(harness.plane, limit=100)
         assert (done.seen, done.fixed) == (100, 100)
-        assert done.retry_at == lives.plane.store.now()
-        done = await retention.tick(lives.plane, limit=500)
-        assert (done.seen, done.fixed, done.retry_at) == (200, 200, lives.plane.store.now())
-    assert (await retention.tick(lives.plane)).retry_at == lives.plane.store.now()
-    assert (await retention.tick(lives.plane)).retry_at is None
-    assert await lives.rows("idempotency") == []
+        assert done.retry_at == harness.plane.store.now()
+        done = await retention.tick(harness.plane, limit=500)
+        assert (done.seen, done.fixed, done.retry_at) == (200, 200, harness.plane.store.now())
+    assert (await retention.tick(harness.plane)).retry_at == harness.plane.store.now()
+    assert (await retention.tick(harness.plane)).retry_at is None
+    assert await harness.rows("idempotency") == []
 
 
 @pytest.mark.parametrize(("over", "soon"), [(99, True), (10, True), (9, False)])
 def test_what_stays_among_what_goes_does_not_make_it_slow(over, soon):
-    alive(some_of_a_hundred)(over=over, soon=soon)
+    agent_test(some_of_a_hundred)(over=over, soon=soon)
 
 
-async def some_of_a_hundred(lives, over, soon):
+async def some_of_a_hundred(harness, over, soon):
     """As many as one look passes, of which some stay; and then one more of each."""
-    now = lives.plane.store.now()
+    now = harness.plane.store.now()
     for puts, at in ((keys(200)[:over], 0.0), (keys(200)[over:100], now), (keys(101)[100:], 0.0)):
         for put in puts:
             row: Row = {"operation": "o", "fingerprint": "f", "at": at}
-            await lives.plane.store.commit(Change("", (), (replace(put, row=row),)))
+            await harness.plane.store.commit(Change("", (), (replace(put, row=row),)))
     with patched(retention, SORTS=(retention.SORTS[0]._replace(looked=100),)):
-        done = await retention.tick(lives.plane, limit=100)
+        done = await retention.tick(harness.plane, limit=100)
         assert (done.seen, done.fixed) == (100, over)
-        assert done.retry_at == (lives.plane.store.now() if soon else None)
-        done = await retention.tick(lives.plane, limit=100)
+        assert done.retry_at == (harness.plane.store.now() if soon else None)
+        done = await retention.tick(harness.plane, limit=100)
         assert (done.seen, done.fixed, done.retry_at) == (1, 1, None)
 
 
 @pytest.mark.parametrize("fenced", [True, False])
 def test_who_was_deposed_drops_nothing(fenced):
-    alive(deposed)(fenced=fenced)
+    agent_test(deposed)(fenced=fenced)
 
 
-async def deposed(lives, fenced):
-    await lives.plane.store.commit(Change("", (), keys(10)))
-    first, second = (Leader(lives.plane, LEADERS) for _ in range(2))
+async def deposed(harness, fenced):
+    await harness.plane.store.commit(Change("", (), keys(10)))
+    first, second = (Leader(harness.plane, LEADERS) for _ in range(2))
     await first.renew()
     await second.take_over()
     off = nullcontext() if fenced else patched(Term, fence=lambda _: ())
     with off:
-        term = Term(lives.plane, "retention", token=first.token)
-        done = await retention.tick(lives.plane, term=term)
+        term = Term(harness.plane, "retention", token=first.token)
+        done = await retention.tick(harness.plane, term=term)
     assert done.fixed == (0 if fenced else 10)
 
 
-@alive
-async def test_a_plane_that_is_held_tells_and_drops_nothing(lives):
-    await lives.plane.store.commit(Change("", (), keys(10)))
-    held = Term(lives.plane, "retention", read_only=True)
-    assert (await retention.tick(lives.plane, term=held)).fixed == 0
-    (found,) = await findings.list_findings(lives.plane, CALLER)
+@agent_test
+async def test_a_plane_that_is_held_tells_and_drops_nothing(harness):
+    await harness.plane.store.commit(Change("", (), keys(10)))
+    held = Term(harness.plane, "retention", read_only=True)
+    assert (await retention.tick(harness.plane, term=held)).fixed == 0
+    (found,) = await findings.list_findings(harness.plane, CALLER)
     assert found.body["what"] == "10 idempotency keys or more are over and still kept"
-    assert len(await lives.rows("idempotency")) == 10
-    assert (await retention.tick(lives.plane)).fixed == 10
-    assert await findings.list_findings(lives.plane, CALLER) == []
+    assert len(await harness.rows("idempotency")) == 10
+    assert (await retention.tick(harness.plane)).fixed == 10
+    assert await findings.list_findings(harness.plane, CALLER) == []
 
 
 def test_on_a_file_what_is_over_goes_too(tmp_path):
@@ -354,4 +367,4 @@ def test_on_a_file_what_is_over_goes_too(tmp_path):
         async with running(settings, plans=PLANS, providers={}) as plane:
             return await on_any_store(plane)
 
-    assert asyncio.run(main()) == ENDED
+    assert asyncio.run(main()) == RETENTION_RESULT

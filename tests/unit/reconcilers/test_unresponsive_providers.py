@@ -16,50 +16,52 @@ from tenure.reconcilers import late_arrivals as late
 from tenure.reconcilers.circuit_breaker import LOOK_SECONDS, WAITS
 from tenure.testing.faults import Fault
 from tenure.testing.patches import patched
-from tests.unit.support.agent_planes import alive, fault
+from tests.unit.support.agent_planes import agent_test, fault
 
 COUNT = drift.AT_ONCE + 4
 LONG = orphans.GRACE_SECONDS + orphans.APART_SECONDS
 
 
-async def seconds(lives, look):
+async def seconds(harness, look):
     """How long a look takes."""
-    began = lives.plane.store.now()
-    await look(lives.plane)
-    return lives.plane.store.now() - began
+    began = harness.plane.store.now()
+    await look(harness.plane)
+    return harness.plane.store.now() - began
 
 
-async def many(lives, count=COUNT):
-    return [await lives.made(f"a{number:02}") for number in range(count)]
+async def many(harness, count=COUNT):
+    return [await harness.create_ready(f"a{number:02}") for number in range(count)]
 
 
-async def deleted(lives, count):
+async def deleted(harness, count):
     """Agents that are deleted, in the order of their tombstones; and what their runtimes were."""
-    uids = await many(lives, count)
-    things = {thing.key.agent: thing for thing in lives.world.holds(provider="runtime")}
+    uids = await many(harness, count)
+    things = {thing.key.agent: thing for thing in harness.world.holds(provider="runtime")}
     for number in range(count):
-        await lives.verb("delete", f"a{number:02}")
+        await harness.run_verb("delete", f"a{number:02}")
     return uids, things
 
 
-async def ownerless(lives, count):
+async def ownerless(harness, count):
     """Runtimes of agents that are deleted, which can go at the next look."""
-    uids, things = await deleted(lives, count)
-    lives.disk.tables.rows["tombstone"].clear()
+    uids, things = await deleted(harness, count)
+    harness.disk.tables.rows["tombstone"].clear()
     for thing in things.values():
-        lives.world.things["runtime", thing.key.text] = thing
-    await orphans.tick(lives.plane)
+        harness.world.things["runtime", thing.key.text] = thing
+    await orphans.tick(harness.plane)
     await asyncio.sleep(LONG)
     return uids
 
 
-async def granters(lives, count):
+async def granters(harness, count):
     """Agents that are deleted, and what they had granted was not taken away."""
-    uids = [await lives.made(f"g{number}") for number in range(count)]
+    uids = [await harness.create_ready(f"g{number}") for number in range(count)]
     for number, granter in enumerate(uids):
         asking = CALLER._replace(principal=granter)
-        await lives.done(await agents.create_agent(lives.plane, asking, spec_of(f"c{number}")))
-        lives.disk.tables.rows["agent"][granter,].update(state="DELETED")
+        await harness.wait_for(
+            await agents.create_agent(harness.plane, asking, spec_of(f"c{number}"))
+        )
+        harness.disk.tables.rows["agent"][granter,].update(state="DELETED")
     return sorted(uids)
 
 
@@ -67,56 +69,56 @@ async def granters(lives, count):
 def silence(monkeypatch):
     """Makes a verb of a provider say nothing any more, at all or of some agents."""
 
-    def silence(lives, slot, verb, some=None):
-        answer = getattr(lives.plane.providers[slot], verb)
+    def silence(harness, slot, verb, some=None):
+        answer = getattr(harness.plane.providers[slot], verb)
 
         async def nothing(*given, **more):
             if some is None or any(getattr(one, "agent", one) in some for one in given):
                 await asyncio.sleep(1e6)
             return await answer(*given, **more)
 
-        monkeypatch.setattr(lives.plane.providers[slot], verb, nothing)
+        monkeypatch.setattr(harness.plane.providers[slot], verb, nothing)
 
     return silence
 
 
-@alive
-async def late_arrivals(lives, silence):
-    await deleted(lives, 6)
-    silence(lives, "runtime", "inspect")
-    assert await seconds(lives, late.tick) < 3 * LOOK_SECONDS
-    looked = [row["step"] for row in await lives.rows("tombstone") if row["sightings"]]
+@agent_test
+async def late_arrivals(harness, silence):
+    await deleted(harness, 6)
+    silence(harness, "runtime", "inspect")
+    assert await seconds(harness, late.tick) < 3 * LOOK_SECONDS
+    looked = [row["step"] for row in await harness.rows("tombstone") if row["sightings"]]
     assert looked.count("identity") == 6, "the others are looked at"
 
 
-@alive
-async def what_differs(lives, silence):
-    await many(lives)
-    silence(lives, "runtime", "inspect")
-    assert await seconds(lives, drift.tick) < 2 * LOOK_SECONDS
-    found = await findings.list_findings(lives.plane, CALLER)
+@agent_test
+async def what_differs(harness, silence):
+    await many(harness)
+    silence(harness, "runtime", "inspect")
+    assert await seconds(harness, drift.tick) < 2 * LOOK_SECONDS
+    found = await findings.list_findings(harness.plane, CALLER)
     assert {one.kind for one in found} == {FindingKind.UNVERIFIABLE}
     assert len(found) == drift.AT_ONCE, "who was not asked is not told of"
     assert all("it said nothing" in one.body["what"] for one in found)
 
 
-@alive
-async def what_was_granted(lives, silence):
-    uids = await granters(lives, 4)
-    silence(lives, "access", "revoke_granter")
+@agent_test
+async def what_was_granted(harness, silence):
+    uids = await granters(harness, 4)
+    silence(harness, "access", "revoke_granter")
     for _ in range(2):
-        assert await seconds(lives, grants.tick) < 3 * LOOK_SECONDS
-    found = await findings.list_findings(lives.plane, CALLER)
+        assert await seconds(harness, grants.tick) < 3 * LOOK_SECONDS
+    found = await findings.list_findings(harness.plane, CALLER)
     unsure = [one.agent for one in found if one.kind is FindingKind.UNVERIFIABLE]
     assert sorted(unsure) == uids, "who was passed over is not settled by the others"
 
 
-@alive
-async def orphaned(lives, silence):
-    await ownerless(lives, 4)
-    silence(lives, "runtime", "inspect")
-    assert await seconds(lives, orphans.tick) < 3 * LOOK_SECONDS
-    assert len(await findings.list_findings(lives.plane, CALLER)) == 4
+@agent_test
+async def orphaned(harness, silence):
+    await ownerless(harness, 4)
+    silence(harness, "runtime", "inspect")
+    assert await seconds(harness, orphans.tick) < 3 * LOOK_SECONDS
+    assert len(await findings.list_findings(harness.plane, CALLER)) == 4
 
 
 @pytest.mark.parametrize("look", [late_arrivals, what_differs, what_was_granted, orphaned])
@@ -132,48 +134,48 @@ def looks(hanging):
     return 1 + hanging // 2
 
 
-@alive
-async def a_late_arrival(lives, silence, hanging):
-    uids, things = await deleted(lives, 6)
-    silence(lives, "runtime", "inspect", uids[:hanging])
+@agent_test
+async def a_late_arrival(harness, silence, hanging):
+    uids, things = await deleted(harness, 6)
+    silence(harness, "runtime", "inspect", uids[:hanging])
     thing = things[uids[-1]]
-    lives.world.things["runtime", thing.key.text] = thing
+    harness.world.things["runtime", thing.key.text] = thing
     for _ in range(looks(hanging)):
-        await late.tick(lives.plane)
-    assert lives.world.holds(provider="runtime") == []
+        await late.tick(harness.plane)
+    assert harness.world.holds(provider="runtime") == []
 
 
-@alive
-async def an_agent_that_died(lives, silence, hanging):
+@agent_test
+async def an_agent_that_died(harness, silence, hanging):
     hanging = 1 if hanging == 1 else hanging // 2 * drift.AT_ONCE  # whole parts of a look
-    uids = await many(lives, hanging + COUNT)
-    silence(lives, "runtime", "inspect", uids[:hanging])
-    (thing,) = lives.world.holds(provider="runtime", agent=uids[-1])
-    del lives.world.things["runtime", thing.key.text]
+    uids = await many(harness, hanging + COUNT)
+    silence(harness, "runtime", "inspect", uids[:hanging])
+    (thing,) = harness.world.holds(provider="runtime", agent=uids[-1])
+    del harness.world.things["runtime", thing.key.text]
     for _ in range(looks(hanging) + drift.SIGHTINGS):
-        await drift.tick(lives.plane)
+        await drift.tick(harness.plane)
         await asyncio.sleep(drift.SOON_SECONDS)
-    assert len(lives.world.holds(provider="runtime", agent=uids[-1])) == 1
+    assert len(harness.world.holds(provider="runtime", agent=uids[-1])) == 1
 
 
-@alive
-async def a_grant(lives, silence, hanging):
-    uids = await granters(lives, 6)
-    silence(lives, "access", "revoke_granter", uids[:hanging])
+@agent_test
+async def a_grant(harness, silence, hanging):
+    uids = await granters(harness, 6)
+    silence(harness, "access", "revoke_granter", uids[:hanging])
     for _ in range(looks(hanging)):
-        await grants.tick(lives.plane)
-    assert [uid for uid in uids if lives.fakes.access.granted_by(uid)] == uids[:hanging]
+        await grants.tick(harness.plane)
+    assert [uid for uid in uids if harness.fakes.access.granted_by(uid)] == uids[:hanging]
 
 
-@alive
-async def an_orphan(lives, silence, hanging):
-    uids = await ownerless(lives, 5)
-    listed = [thing.key.agent for thing in lives.world.holds(provider="runtime")]
+@agent_test
+async def an_orphan(harness, silence, hanging):
+    uids = await ownerless(harness, 5)
+    listed = [thing.key.agent for thing in harness.world.holds(provider="runtime")]
     assert sorted(listed) == sorted(uids)
-    silence(lives, "runtime", "inspect", listed[:hanging])
+    silence(harness, "runtime", "inspect", listed[:hanging])
     for _ in range(looks(hanging)):
-        await orphans.tick(lives.plane)
-    left = {thing.key.agent for thing in lives.world.holds(provider="runtime")}
+        await orphans.tick(harness.plane)
+    left = {thing.key.agent for thing in harness.world.holds(provider="runtime")}
     assert left == set(listed[:hanging])
 
 
@@ -183,42 +185,42 @@ def test_what_hangs_costs_nobody_else_their_turn(look, silence, hanging):
     look(silence=silence, hanging=hanging)
 
 
-@alive
-async def what_hung_takes_turns(lives, silence):
+@agent_test
+async def what_hung_takes_turns(harness, silence):
     """Of three that hang one comes back: it is asked though the others are still silent."""
-    uids, things = await deleted(lives, 4)
+    uids, things = await deleted(harness, 4)
     some = set(uids[:3])
-    silence(lives, "runtime", "inspect", some)
+    silence(harness, "runtime", "inspect", some)
     for _ in range(2):
-        await late.tick(lives.plane)
+        await late.tick(harness.plane)
     some.remove(uids[2])
-    lives.world.things["runtime", things[uids[2]].key.text] = things[uids[2]]
+    harness.world.things["runtime", things[uids[2]].key.text] = things[uids[2]]
     for _ in range(3):
-        assert await seconds(lives, late.tick) < 3 * LOOK_SECONDS
-    assert lives.world.holds(provider="runtime") == []
+        assert await seconds(harness, late.tick) < 3 * LOOK_SECONDS
+    assert harness.world.holds(provider="runtime") == []
 
 
 def test_what_hung_takes_turns(silence):
     what_hung_takes_turns(silence=silence)
 
 
-@alive
-async def one_here_one_there(lives, silence):
-    uids, things = await deleted(lives, 4)
-    silence(lives, "runtime", "inspect", {uids[0], uids[2]})
-    lives.world.things["runtime", things[uids[3]].key.text] = things[uids[3]]
-    await late.tick(lives.plane)
-    assert lives.world.holds(provider="runtime") == []
+@agent_test
+async def one_here_one_there(harness, silence):
+    uids, things = await deleted(harness, 4)
+    silence(harness, "runtime", "inspect", {uids[0], uids[2]})
+    harness.world.things["runtime", things[uids[3]].key.text] = things[uids[3]]
+    await late.tick(harness.plane)
+    assert harness.world.holds(provider="runtime") == []
 
 
-@alive
-async def some_side_by_side(lives, silence):
-    uids = await many(lives)
-    silence(lives, "runtime", "inspect", uids[:WAITS])
-    (thing,) = lives.world.holds(provider="runtime", agent=uids[-1])
-    del lives.world.things["runtime", thing.key.text]
-    await drift.tick(lives.plane)
-    found = await findings.list_findings(lives.plane, CALLER)
+@agent_test
+async def some_side_by_side(harness, silence):
+    uids = await many(harness)
+    silence(harness, "runtime", "inspect", uids[:WAITS])
+    (thing,) = harness.world.holds(provider="runtime", agent=uids[-1])
+    del harness.world.things["runtime", thing.key.text]
+    await drift.tick(harness.plane)
+    found = await findings.list_findings(harness.plane, CALLER)
     assert {one.agent for one in found} == {*uids[:WAITS], uids[-1]}
 
 
@@ -230,29 +232,29 @@ def test_who_answers_others_is_not_silent(look, silence):
 # --- what hangs here and there --------------------------------------------------------------------
 
 
-@alive
-async def late_ones_here_and_there(lives, silence):
-    uids, things = await deleted(lives, 20)
-    silence(lives, "runtime", "inspect", uids[::2])
+@agent_test
+async def late_ones_here_and_there(harness, silence):
+    uids, things = await deleted(harness, 20)
+    silence(harness, "runtime", "inspect", uids[::2])
     for uid in uids:
-        lives.world.things["runtime", things[uid].key.text] = things[uid]
+        harness.world.things["runtime", things[uid].key.text] = things[uid]
     for _ in range(1 + 10 // WAITS):
-        assert await seconds(lives, late.tick) < (WAITS + 1) * LOOK_SECONDS
-    left = {thing.key.agent for thing in lives.world.holds(provider="runtime")}
+        assert await seconds(harness, late.tick) < (WAITS + 1) * LOOK_SECONDS
+    left = {thing.key.agent for thing in harness.world.holds(provider="runtime")}
     assert left == set(uids[::2])
 
 
-@alive
-async def agents_here_and_there(lives, silence):
-    uids = await many(lives, 12)
-    silence(lives, "runtime", "inspect", uids[::2])
+@agent_test
+async def agents_here_and_there(harness, silence):
+    uids = await many(harness, 12)
+    silence(harness, "runtime", "inspect", uids[::2])
     for uid in uids[1::2]:
-        (thing,) = lives.world.holds(provider="runtime", agent=uid)
-        del lives.world.things["runtime", thing.key.text]
+        (thing,) = harness.world.holds(provider="runtime", agent=uid)
+        del harness.world.things["runtime", thing.key.text]
     with patched(drift, AT_ONCE=2):
         for _ in range(1 + 6 // WAITS + drift.SIGHTINGS):
-            assert await seconds(lives, drift.tick) < (WAITS + 1) * LOOK_SECONDS
-    assert all(lives.world.holds(provider="runtime", agent=uid) for uid in uids)
+            assert await seconds(harness, drift.tick) < (WAITS + 1) * LOOK_SECONDS
+    assert all(harness.world.holds(provider="runtime", agent=uid) for uid in uids)
 
 
 @pytest.mark.parametrize("look", [late_ones_here_and_there, agents_here_and_there])
@@ -260,14 +262,14 @@ def test_what_hangs_here_and_there_costs_a_look_three_waits(look, silence):
     look(silence=silence)
 
 
-@alive
-async def a_refusal_between_two_that_hang(lives, silence):
-    uids, things = await deleted(lives, 4)
-    lives.world.things["runtime", things[uids[3]].key.text] = things[uids[3]]
-    fault(lives, "runtime", "inspect", Fault.BUSY)
-    silence(lives, "runtime", "inspect", {uids[0], uids[2]})
-    await late.tick(lives.plane)
-    assert lives.world.holds(provider="runtime") == []
+@agent_test
+async def a_refusal_between_two_that_hang(harness, silence):
+    uids, things = await deleted(harness, 4)
+    harness.world.things["runtime", things[uids[3]].key.text] = things[uids[3]]
+    fault(harness, "runtime", "inspect", Fault.BUSY)
+    silence(harness, "runtime", "inspect", {uids[0], uids[2]})
+    await late.tick(harness.plane)
+    assert harness.world.holds(provider="runtime") == []
 
 
 def test_a_refusal_is_an_answer_too(silence):

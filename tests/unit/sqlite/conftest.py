@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.unit.support.small_file import SCHEMA, Held, Watched
+from tests.unit.support.small_file import SCHEMA, FailableConnection, PausedFlush
 
 
 @pytest.fixture
@@ -15,14 +15,14 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def connection(path: Path) -> Iterator[Watched]:
+def connection(path: Path) -> Iterator[FailableConnection]:
     connection = apsw.Connection(str(path))
     connection.pragma("journal_mode", "wal")
     connection.execute(SCHEMA)
-    yield Watched(connection)
+    yield FailableConnection(connection)
     connection.close()
 
 
 @pytest.fixture
-def held() -> Held:
-    return Held()
+def held() -> PausedFlush:
+    return PausedFlush()

@@ -13,8 +13,8 @@ from tenure.sqlite.applier import RESERVE_BYTES
 from tenure.sqlite.commit_thread import Inline
 from tenure.testing.contracts.store_rows import scenario
 from tests.unit.support.small_file import (
-    Counted,
-    Watched,
+    CountingFlush,
+    FailableConnection,
     change,
     line,
     lines,
@@ -26,7 +26,7 @@ from tests.unit.support.small_file import (
 
 
 @scenario
-async def test_one_poisoned_change_fails_alone(connection: Watched) -> None:
+async def test_one_poisoned_change_fails_alone(connection: FailableConnection) -> None:
     committer = make(connection, Inline())
     poison: list[Any] = [
         thing("x", 5000),
@@ -64,7 +64,7 @@ async def test_one_poisoned_change_fails_alone(connection: Watched) -> None:
 
 
 @scenario
-async def test_a_clash_takes_back_its_rows_and_its_numbers(connection: Watched) -> None:
+async def test_a_clash_takes_back_its_rows_and_its_numbers(connection: FailableConnection) -> None:
     committer = make(connection, Inline())
     await committer.commit(change(thing("a"), line("one")))
     clash = thing("a", 7)
@@ -83,7 +83,7 @@ async def test_a_clash_takes_back_its_rows_and_its_numbers(connection: Watched) 
 
 @scenario
 async def test_numbers_are_those_on_disk_and_only_some_are_held(
-    connection: Watched, monkeypatch: pytest.MonkeyPatch
+    connection: FailableConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(applier, "CACHED_COUNTERS_MAX", 2)
     connection.execute("INSERT INTO counter VALUES ('lines', 41)")
@@ -97,8 +97,8 @@ async def test_numbers_are_those_on_disk_and_only_some_are_held(
 
 
 @scenario
-async def test_a_function_runs_inside_a_batch(connection: Watched) -> None:
-    flush = Counted()
+async def test_a_function_runs_inside_a_batch(connection: FailableConnection) -> None:
+    flush = CountingFlush()
     committer = make(connection, flush)
     await committer.commit(change(thing("a"), thing("b")))
 
@@ -113,7 +113,7 @@ async def test_a_function_runs_inside_a_batch(connection: Watched) -> None:
 
 
 @scenario
-async def test_a_function_that_raises_fails_alone(connection: Watched) -> None:
+async def test_a_function_that_raises_fails_alone(connection: FailableConnection) -> None:
     committer = make(connection, Inline())
 
     def bad(cursor: apsw.Cursor) -> None:
@@ -133,7 +133,9 @@ async def test_a_function_that_raises_fails_alone(connection: Watched) -> None:
 
 
 @scenario
-async def test_room_is_asked_once_a_batch_and_only_for_new_work(connection: Watched) -> None:
+async def test_room_is_asked_once_a_batch_and_only_for_new_work(
+    connection: FailableConnection,
+) -> None:
     asked = []
     free = [RESERVE_BYTES - 1]
 
@@ -155,7 +157,7 @@ async def test_room_is_asked_once_a_batch_and_only_for_new_work(connection: Watc
 
 @scenario
 async def test_a_batch_that_is_written_change_by_change_answers_each_as_before(
-    connection: Watched,
+    connection: FailableConnection,
 ) -> None:
     """Two changes put the same row, so that the first way gives the whole batch up."""
     committer = make(connection, Inline(), room=lambda: RESERVE_BYTES - 1)
@@ -176,7 +178,7 @@ async def test_a_batch_that_is_written_change_by_change_answers_each_as_before(
 
 @scenario
 async def test_guards_are_looked_at_by_the_statement_that_changes_their_row(
-    connection: Watched,
+    connection: FailableConnection,
 ) -> None:
     """The same answers as by looking first: who is refused leaves nothing, the others stand."""
     committer = make(connection, Inline())
@@ -206,7 +208,7 @@ async def test_guards_are_looked_at_by_the_statement_that_changes_their_row(
 
 
 @scenario
-async def test_a_guard_is_about_what_was_before_its_change(connection: Watched) -> None:
+async def test_a_guard_is_about_what_was_before_its_change(connection: FailableConnection) -> None:
     committer = make(connection, Inline())
     await committer.commit(change(thing("a")))
     there = Is("part", ("a", 1), {"size": 1})

@@ -12,7 +12,7 @@ from tenure.adapters.store import sqlite
 from tenure.core.errors import StoreClosed, StoreError
 from tenure.sqlite.commit_thread import Flush
 from tenure.testing.contracts.store_rows import scenario
-from tests.unit.support.small_file import Held, turn
+from tests.unit.support.small_file import PausedFlush, run_ready_tasks
 
 OWNERS = [("a" * 32, 1)]
 
@@ -27,24 +27,26 @@ async def opened(path: Path, aside: Flush | None = None) -> AsyncIterator[sqlite
 
 
 @scenario
-async def test_the_loop_goes_on_while_it_is_read(path: Path, held: Held) -> None:
+async def test_the_loop_goes_on_while_it_is_read(path: Path, held: PausedFlush) -> None:
     async with opened(path, held) as store:
         asked = asyncio.ensure_future(store.list_living("runtime", OWNERS))
-        await turn()
+        await run_ready_tasks()
         assert not asked.done()
         held.let_go()
         assert await asked == frozenset()
 
 
 @scenario
-async def test_who_stops_waiting_leaves_the_next_one_an_answer(path: Path, held: Held) -> None:
+async def test_who_stops_waiting_leaves_the_next_one_an_answer(
+    path: Path, held: PausedFlush
+) -> None:
     async with opened(path, held) as store:
         first, second = (
             asyncio.ensure_future(store.list_living("runtime", OWNERS)) for _ in range(2)
         )
-        await turn()
+        await run_ready_tasks()
         first.cancel()
-        await turn()
+        await run_ready_tasks()
         held.let_go()
         held.let_go()
         assert await second == frozenset()

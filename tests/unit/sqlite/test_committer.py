@@ -16,23 +16,25 @@ from tenure.sqlite import committer as module
 from tenure.sqlite.commit_thread import Done, Inline, InThread, Work
 from tenure.testing.contracts.store_rows import scenario
 from tests.unit.support.small_file import (
-    Counted,
-    Held,
-    Watched,
+    CountingFlush,
+    FailableConnection,
+    PausedFlush,
     bytes_of,
     change,
     line,
     lines,
     make,
     names,
+    run_ready_tasks,
     thing,
-    turn,
 )
 
 
 @scenario
-async def test_changes_of_one_turn_share_a_commit_up_to_the_bound(connection: Watched) -> None:
-    flush = Counted()
+async def test_changes_of_one_turn_share_a_commit_up_to_the_bound(
+    connection: FailableConnection,
+) -> None:
+    flush = CountingFlush()
     committer = make(connection, flush)
     count = 3 * BATCH_CHANGES_MAX + 1
     answers = await asyncio.gather(
@@ -45,21 +47,21 @@ async def test_changes_of_one_turn_share_a_commit_up_to_the_bound(connection: Wa
 
 @scenario
 async def test_nobody_is_answered_before_commit_and_the_next_batch_collects(
-    connection: Watched, held: Held
+    connection: FailableConnection, held: PausedFlush
 ) -> None:
     committer = make(connection, held)
     first = committer.commit(change(thing("a")))
-    await turn()
+    await run_ready_tasks()
     clash = thing("a", 2)
     second, third, refused = (
         committer.commit(change(put)) for put in (thing("b"), thing("c"), clash)
     )
-    await turn()
-    assert len(held.held) == 1
+    await run_ready_tasks()
+    assert len(held.waiting) == 1
     held.let_go()
     assert first.done()
     assert not second.done()
-    assert len(held.held) == 1
+    assert len(held.waiting) == 1
     held.let_go()
     assert [second.result(), third.result()] == [None, None]
     assert refused.result() == CommitRefusal(clash, {"name": "a", "size": 1, "note": None})
@@ -68,16 +70,16 @@ async def test_nobody_is_answered_before_commit_and_the_next_batch_collects(
 
 @scenario
 async def test_the_next_batch_is_on_its_way_before_callers_of_the_last_go_on(
-    connection: Watched, held: Held
+    connection: FailableConnection, held: PausedFlush
 ) -> None:
     committer = make(connection, held)
     seen: list[int] = []
     first = committer.commit(change(thing("a")))
-    first.add_done_callback(lambda _: seen.append(len(held.held)))
-    await turn()
+    first.add_done_callback(lambda _: seen.append(len(held.waiting)))
+    await run_ready_tasks()
     second = committer.commit(change(thing("b")))
     held.let_go()
-    await turn()
+    await run_ready_tasks()
     assert seen == [1]
     held.let_go()
     assert second.done()
@@ -85,8 +87,8 @@ async def test_the_next_batch_is_on_its_way_before_callers_of_the_last_go_on(
 
 
 @scenario
-async def test_refusals_alone_cost_no_commit(connection: Watched) -> None:
-    flush = Counted()
+async def test_refusals_alone_cost_no_commit(connection: FailableConnection) -> None:
+    flush = CountingFlush()
     committer = make(connection, flush)
     await committer.commit(change(thing("a")))
     guard = Is("thing", ("a",), {"size": 9})
@@ -100,7 +102,7 @@ async def test_refusals_alone_cost_no_commit(connection: Watched) -> None:
 
 
 @scenario
-async def test_very_many_refusals_do_not_nest(connection: Watched) -> None:
+async def test_very_many_refusals_do_not_nest(connection: FailableConnection) -> None:
     committer = make(connection, Inline())
     missing = Set("thing", ("z",), {"size": 1})
     waiting = [committer.commit(change(missing)) for _ in range(300 * 100)]
@@ -108,7 +110,7 @@ async def test_very_many_refusals_do_not_nest(connection: Watched) -> None:
 
 
 @scenario
-async def test_a_thread_commits_while_the_loop_goes_on(connection: Watched) -> None:
+async def test_a_thread_commits_while_the_loop_goes_on(connection: FailableConnection) -> None:
     flush = InThread("commit")
     committer = make(connection, flush)
     answers = await asyncio.gather(
@@ -120,7 +122,7 @@ async def test_a_thread_commits_while_the_loop_goes_on(connection: Watched) -> N
 
 
 @scenario
-async def test_the_loop_turns_while_the_disk_is_slow(connection: Watched) -> None:
+async def test_the_loop_turns_while_the_disk_is_slow(connection: FailableConnection) -> None:
     turned = threading.Event()
 
     class Slow(InThread):
@@ -146,7 +148,7 @@ async def test_the_loop_turns_while_the_disk_is_slow(connection: Watched) -> Non
     flush.close()
 
 
-def test_a_thread_whose_loop_has_ended_commits_all_the_same(connection: Watched) -> None:
+def test_a_thread_whose_loop_has_ended_commits_all_the_same(connection: FailableConnection) -> None:
     flush = InThread("commit")
     committer = make(connection, flush)
 
@@ -161,7 +163,7 @@ def test_a_thread_whose_loop_has_ended_commits_all_the_same(connection: Watched)
 
 @scenario
 async def test_ids_of_recent_changes_are_kept_with_their_batch(
-    connection: Watched, monkeypatch: pytest.MonkeyPatch
+    connection: FailableConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(applier, "BATCHES_MAX", 3)
     committer = make(connection, Inline())
@@ -184,11 +186,11 @@ async def test_ids_of_recent_changes_are_kept_with_their_batch(
 
 @scenario
 async def test_an_error_at_commit_is_unknown_to_all_and_for_ever(
-    connection: Watched, held: Held, path: Path
+    connection: FailableConnection, held: PausedFlush, path: Path
 ) -> None:
     committer = make(connection, held)
     a, left = committer.commit(change(thing("a"))), committer.commit(change(thing("b")))
-    await turn()
+    await run_ready_tasks()
     waiting, work = committer.commit(change(thing("c"))), committer.run(lambda _: 1)
     left.cancel()
     held.fail(apsw.IOError("disk I/O error"))
@@ -204,7 +206,7 @@ async def test_an_error_at_commit_is_unknown_to_all_and_for_ever(
 
 @scenario
 async def test_a_task_that_meets_an_unknown_commit_ends_with_it_and_the_loop_goes_on(
-    connection: Watched, held: Held
+    connection: FailableConnection, held: PausedFlush
 ) -> None:
     committer = make(connection, held)
 
@@ -215,7 +217,7 @@ async def test_a_task_that_meets_an_unknown_commit_ends_with_it_and_the_loop_goe
             pytest.fail("caught by `except Exception`")
 
     task = asyncio.ensure_future(careless())
-    await turn()
+    await run_ready_tasks()
     held.fail(OSError("gone"))
     await asyncio.wait([task])
     assert isinstance(task.exception(), CommitUnknown)
@@ -223,16 +225,16 @@ async def test_a_task_that_meets_an_unknown_commit_ends_with_it_and_the_loop_goe
 
 @scenario
 async def test_after_an_unknown_commit_the_log_is_left_for_recovery(
-    path: Path, connection: Watched, held: Held
+    path: Path, connection: FailableConnection, held: PausedFlush
 ) -> None:
     committer = make(connection, held)
-    await turn()
+    await run_ready_tasks()
     ok = committer.commit(change(thing("a")))
-    await turn()
+    await run_ready_tasks()
     held.let_go()
     await ok
     lost = committer.commit(change(thing("b")))
-    await turn()
+    await run_ready_tasks()
     held.fail(OSError("gone"))
     assert isinstance(lost.exception(), CommitUnknown)
     log = bytes_of(f"{path}-wal")
@@ -245,7 +247,7 @@ async def test_after_an_unknown_commit_the_log_is_left_for_recovery(
 
 @scenario
 async def test_a_full_disk_before_commit_keeps_nothing_and_the_committer_lives(
-    connection: Watched,
+    connection: FailableConnection,
 ) -> None:
     committer = make(connection, Inline())
     await committer.commit(change(thing("a"), line("one")))
@@ -263,7 +265,9 @@ async def test_a_full_disk_before_commit_keeps_nothing_and_the_committer_lives(
 
 
 @scenario
-async def test_a_busy_file_is_an_error_that_passes(connection: Watched, path: Path) -> None:
+async def test_a_busy_file_is_an_error_that_passes(
+    connection: FailableConnection, path: Path
+) -> None:
     committer = make(connection, Inline())
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
@@ -275,7 +279,7 @@ async def test_a_busy_file_is_an_error_that_passes(connection: Watched, path: Pa
 
 
 @scenario
-async def test_trouble_in_the_careful_way_is_nobodys_fault(connection: Watched) -> None:
+async def test_trouble_in_the_careful_way_is_nobodys_fault(connection: FailableConnection) -> None:
     committer = make(connection, Inline())
 
     def failing_disk(cursor: apsw.Cursor) -> None:
@@ -288,7 +292,7 @@ async def test_trouble_in_the_careful_way_is_nobodys_fault(connection: Watched) 
 
 
 @scenario
-async def test_a_rollback_that_fails_ends_it(connection: Watched) -> None:
+async def test_a_rollback_that_fails_ends_it(connection: FailableConnection) -> None:
     committer = make(connection, Inline())
     connection.failing["ROLLBACK"] = apsw.IOError("disk I/O error")
 
@@ -302,7 +306,9 @@ async def test_a_rollback_that_fails_ends_it(connection: Watched) -> None:
 
 
 @scenario
-async def test_a_file_without_the_committers_own_tables_ends_it(connection: Watched) -> None:
+async def test_a_file_without_the_committers_own_tables_ends_it(
+    connection: FailableConnection,
+) -> None:
     committer = make(connection, Inline())
     connection.execute("DROP TABLE batch")
     with pytest.raises(CommitUnknown):
@@ -311,11 +317,11 @@ async def test_a_file_without_the_committers_own_tables_ends_it(connection: Watc
 
 @scenario
 async def test_an_interrupt_between_statements_ends_it_and_those_answered_before_stay_answered(
-    connection: Watched, held: Held
+    connection: FailableConnection, held: PausedFlush
 ) -> None:
     committer = make(connection, held)
     durable = committer.commit(change(thing("a")))
-    await turn()
+    await run_ready_tasks()
 
     def interrupt(cursor: apsw.Cursor) -> None:
         raise KeyboardInterrupt
@@ -334,7 +340,7 @@ async def test_an_interrupt_between_statements_ends_it_and_those_answered_before
 
 @scenario
 async def test_the_log_is_moved_to_the_main_file_and_begins_anew(
-    connection: Watched, path: Path, monkeypatch: pytest.MonkeyPatch
+    connection: FailableConnection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_PAGES", 50)
     committer = make(connection, Inline())
@@ -351,10 +357,10 @@ async def test_the_log_is_moved_to_the_main_file_and_begins_anew(
 
 @scenario
 async def test_a_reader_postpones_the_move_without_a_try_at_every_batch(
-    connection: Watched, path: Path, monkeypatch: pytest.MonkeyPatch
+    connection: FailableConnection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_PAGES", 20)
-    flush = Counted()
+    flush = CountingFlush()
     committer = make(connection, flush)
     reader = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     reader.execute("BEGIN; SELECT count(*) FROM thing").fetchall()
@@ -367,7 +373,7 @@ async def test_a_reader_postpones_the_move_without_a_try_at_every_batch(
 
 @scenario
 async def test_moves_under_readers_lose_nothing(
-    connection: Watched, path: Path, monkeypatch: pytest.MonkeyPatch
+    connection: FailableConnection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_PAGES", 5)
     flush = InThread("commit")
@@ -397,7 +403,7 @@ async def test_moves_under_readers_lose_nothing(
 
 @scenario
 async def test_a_disk_that_fails_at_the_move_has_kept_the_commit_and_takes_no_other(
-    connection: Watched, monkeypatch: pytest.MonkeyPatch
+    connection: FailableConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_PAGES", 1)
     committer = make(connection, Inline())
@@ -413,17 +419,17 @@ async def test_a_disk_that_fails_at_the_move_has_kept_the_commit_and_takes_no_ot
 
 @scenario
 async def test_close_waits_for_every_batch_and_a_cancelled_close_for_nobody(
-    connection: Watched, held: Held
+    connection: FailableConnection, held: PausedFlush
 ) -> None:
     committer = make(connection, held)
     waiting = [committer.commit(change(thing(f"{n:05}"))) for n in range(BATCH_CHANGES_MAX + 1)]
     impatient = asyncio.ensure_future(committer.close())
     closing = [asyncio.ensure_future(committer.close()) for _ in range(2)]
-    await turn()
+    await run_ready_tasks()
     impatient.cancel()
-    await turn()
+    await run_ready_tasks()
     held.let_go()
-    await turn()
+    await run_ready_tasks()
     assert not any(task.done() for task in closing)
     held.let_go()
     await asyncio.gather(*closing)
@@ -433,7 +439,7 @@ async def test_close_waits_for_every_batch_and_a_cancelled_close_for_nobody(
         await committer.commit(change(thing("x")))
 
 
-def test_the_room_is_plenty_unless_told_otherwise(connection: Watched) -> None:
+def test_the_room_is_plenty_unless_told_otherwise(connection: FailableConnection) -> None:
     async def admit() -> None:
         assert await make(connection, Inline()).commit(change(thing("a"), admits=True)) is None
 

@@ -17,7 +17,15 @@ from tenure.sqlite import holdings as holdings_module
 from tenure.sqlite.holdings import ATTEMPTS_MAX, OWNED_PAGE, revision_guard
 from tenure.testing.contracts.provider import ProviderCase, ProviderContract, Scenario, key
 from tenure.testing.contracts.store_rows import scenario
-from tests.unit.support.small_provider import OWN, Failing, Things, ensure, names_of, opened, remove
+from tests.unit.support.small_provider import (
+    OWN,
+    Failing,
+    Things,
+    ensure,
+    names_of,
+    open_small_provider,
+    remove,
+)
 
 
 @pytest.fixture
@@ -33,7 +41,7 @@ class TestHoldings(ProviderContract):
     def hold(self, folder):
         def hold(run: Scenario) -> None:
             async def main() -> None:
-                holdings = opened(folder, flush=None)
+                holdings = open_small_provider(folder, flush=None)
                 things = Things(holdings)
 
                 async def plant(at: ResourceKey) -> None:
@@ -54,7 +62,7 @@ class TestHoldings(ProviderContract):
 
 @scenario
 async def test_what_cannot_be_written_is_rejected_and_leaves_nothing(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     with pytest.raises(Rejected):
         await ensure(holdings, key(), "fine", "too big", size=1000)
     assert (await holdings.inspect(key())).presence is Presence.ABSENT
@@ -65,7 +73,7 @@ async def test_what_cannot_be_written_is_rejected_and_leaves_nothing(folder: Pat
 
 @scenario
 async def test_the_same_spec_again_writes_nothing(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     await ensure(holdings, key(), "a")
     before = holdings.find("resource", (key().text,))
     assert await ensure(holdings, key(), "a") == {"key": key().text}
@@ -74,7 +82,7 @@ async def test_the_same_spec_again_writes_nothing(folder: Path) -> None:
 
 @scenario
 async def test_another_spec_swaps_the_rows_and_keeps_reference_and_time(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     await ensure(holdings, key(), "a", "b")
     first = holdings.find("resource", (key().text,))
     assert first is not None
@@ -86,7 +94,7 @@ async def test_another_spec_swaps_the_rows_and_keeps_reference_and_time(folder: 
 
 @scenario
 async def test_a_burned_key_keeps_no_rows_and_no_spec(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     await ensure(holdings, key(), "a")
     await remove(holdings, key())
     row = holdings.find("resource", (key().text,))
@@ -97,7 +105,7 @@ async def test_a_burned_key_keeps_no_rows_and_no_spec(folder: Path) -> None:
 
 @scenario
 async def test_a_guard_of_the_provider_holds_for_the_whole_change(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     await ensure(holdings, key("other"), "a")
     tried = []
 
@@ -113,7 +121,7 @@ async def test_a_guard_of_the_provider_holds_for_the_whole_change(folder: Path) 
 
 @scenario
 async def test_a_verb_that_never_gets_its_turn_is_unavailable(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     tried = []
 
     def extra_parts(_: Row | None) -> list[Is]:
@@ -134,7 +142,7 @@ async def test_a_verb_that_never_gets_its_turn_is_unavailable(folder: Path) -> N
 
 @scenario
 async def test_many_specs_at_once_leave_the_rows_of_one_of_them(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     await asyncio.gather(*(ensure(holdings, key(), f"{n}", f"{n}+") for n in range(10)))
     row = holdings.find("resource", (key().text,))
     assert row is not None
@@ -144,7 +152,7 @@ async def test_many_specs_at_once_leave_the_rows_of_one_of_them(folder: Path) ->
 
 @scenario
 async def test_a_remove_takes_the_rows_of_an_ensure_that_was_quicker(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     await ensure(holdings, key(), "a")
     newer = key()._replace(generation=2)
     await asyncio.gather(ensure(holdings, newer, "b"), remove(holdings, key()))
@@ -154,7 +162,7 @@ async def test_a_remove_takes_the_rows_of_an_ensure_that_was_quicker(folder: Pat
 
 @scenario
 async def test_an_ensure_after_a_remove_that_was_quicker_is_rejected(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     await ensure(holdings, key(), "a")
     newer = key()._replace(generation=2)
     removed, refused = await asyncio.gather(
@@ -167,7 +175,7 @@ async def test_an_ensure_after_a_remove_that_was_quicker_is_rejected(folder: Pat
 
 @scenario
 async def test_of_two_generations_at_once_the_later_one_stays(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     await ensure(holdings, key(), "a")
     second, third = (key()._replace(generation=n) for n in (2, 3))
     _, refused = await asyncio.gather(
@@ -180,7 +188,7 @@ async def test_of_two_generations_at_once_the_later_one_stays(folder: Path) -> N
 
 @scenario
 async def test_rows_changed_by_another_way_are_seen_by_the_verbs(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     await ensure(holdings, key(), "a")
     row = holdings.find("resource", (key().text,))
     assert row is not None
@@ -216,7 +224,7 @@ def nested(depth: int) -> object:
 def test_a_spec_that_is_not_plain_is_refused_for_good(folder: Path, spec: Any) -> None:
     @scenario
     async def refused() -> None:
-        holdings = opened(folder)
+        holdings = open_small_provider(folder)
         specs: tuple[Mapping[str, object], ...] = (spec, {})
         for this in specs:
             with pytest.raises(Rejected):
@@ -229,7 +237,7 @@ def test_a_spec_that_is_not_plain_is_refused_for_good(folder: Path, spec: Any) -
 
 @scenario
 async def test_a_refusal_leaves_what_is_there(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     await ensure(holdings, key(), "a")
     with pytest.raises(Rejected, match="because"):
         await holdings.refuse(key(), "because")
@@ -241,7 +249,7 @@ async def test_a_refusal_leaves_what_is_there(folder: Path) -> None:
 def test_what_carries_another_label_is_foreign(folder: Path, part: str) -> None:
     @scenario
     async def foreign() -> None:
-        holdings = opened(folder)
+        holdings = open_small_provider(folder)
         theirs = key()._replace(**{part: "another"})  # type: ignore[arg-type]
         await ensure(holdings, theirs, "a")
         assert (await holdings.inspect(key())).presence is Presence.FOREIGN
@@ -259,7 +267,7 @@ def test_what_carries_another_label_is_foreign(folder: Path, part: str) -> None:
 
 @scenario
 async def test_a_long_listing_lets_others_go_on(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     count = 2 * OWNED_PAGE + 1
     keys = [key(f"{n:05}") for n in range(count)]
     await asyncio.gather(*(ensure(holdings, one) for one in keys))
@@ -284,7 +292,7 @@ async def test_a_long_listing_lets_others_go_on(folder: Path) -> None:
 @scenario
 async def test_a_full_disk_takes_no_new_resource_but_lets_go_of_old_ones(folder: Path) -> None:
     room = 1 << 30
-    holdings = opened(folder, room=lambda: room)
+    holdings = open_small_provider(folder, room=lambda: room)
     await ensure(holdings, key("old"))
     room = 0
     with pytest.raises(Unavailable):
@@ -297,7 +305,7 @@ async def test_a_full_disk_takes_no_new_resource_but_lets_go_of_old_ones(folder:
 
 @scenario
 async def test_a_file_that_is_busy_is_unavailable_and_nothing_is_written(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     other = apsw.Connection(str(folder / "data" / "it.db"))
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(Unavailable):
@@ -309,7 +317,7 @@ async def test_a_file_that_is_busy_is_unavailable_and_nothing_is_written(folder:
 
 @scenario
 async def test_a_read_that_fails_is_unavailable(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     with pytest.raises(Unavailable):
         holdings.read("SELECT 1 FROM nothing")
     with pytest.raises(Rejected):
@@ -323,9 +331,9 @@ def test_after_a_commit_that_failed_the_next_call_opens_the_file_again(
     @scenario
     async def failed() -> None:
         flush = Failing()
-        holdings = opened(folder, flush=flush)
+        holdings = open_small_provider(folder, flush=flush)
         await ensure(holdings, key("before"), "a")
-        flush.kept = kept
+        flush.fail_after_write = kept
         ends = await asyncio.gather(
             *(ensure(holdings, key(f"{n}"), "a") for n in range(3)), return_exceptions=True
         )
@@ -347,8 +355,8 @@ async def test_one_who_hears_late_of_a_failed_commit_does_not_break_the_new_file
     folder: Path,
 ) -> None:
     flush = Failing()
-    holdings = opened(folder, flush=flush)
-    flush.kept = False
+    holdings = open_small_provider(folder, flush=flush)
+    flush.fail_after_write = False
     opens, open_again = 0, holdings._open_again
 
     def counted() -> Any:
@@ -370,8 +378,8 @@ async def test_one_who_hears_late_of_a_failed_commit_does_not_break_the_new_file
 @scenario
 async def test_what_recovery_found_is_in_the_main_file_before_anyone_goes_on(folder: Path) -> None:
     flush = Failing()
-    holdings = opened(folder, flush=flush)
-    flush.kept = True
+    holdings = open_small_provider(folder, flush=flush)
+    flush.fail_after_write = True
     with pytest.raises(OutcomeUnknown):
         await ensure(holdings, key(), "a")
     log = folder / "data" / "it.db-wal"
@@ -383,9 +391,9 @@ async def test_what_recovery_found_is_in_the_main_file_before_anyone_goes_on(fol
 @scenario
 async def test_a_file_that_cannot_be_opened_again_is_unavailable_until_it_can(folder: Path) -> None:
     flush = Failing()
-    holdings = opened(folder, flush=flush)
+    holdings = open_small_provider(folder, flush=flush)
     await ensure(holdings, key("before"))
-    flush.kept = False
+    flush.fail_after_write = False
     with pytest.raises(OutcomeUnknown):
         await ensure(holdings, key())
     (folder / "data").rename(folder / "away")
@@ -400,8 +408,8 @@ async def test_a_file_that_cannot_be_opened_again_is_unavailable_until_it_can(fo
 @scenario
 async def test_nobody_goes_on_before_the_recovered_log_could_be_moved(folder: Path) -> None:
     flush = Failing()
-    holdings = opened(folder, flush=flush)
-    flush.kept = True
+    holdings = open_small_provider(folder, flush=flush)
+    flush.fail_after_write = True
     with pytest.raises(OutcomeUnknown):
         await ensure(holdings, key(), "a")
     reader = apsw.Connection(str(folder / "data" / "it.db"))
@@ -416,32 +424,32 @@ async def test_nobody_goes_on_before_the_recovered_log_could_be_moved(folder: Pa
 
 @scenario
 async def test_a_file_that_lacks_a_table_is_refused_and_let_go(folder: Path) -> None:
-    await opened(folder).close()
+    await open_small_provider(folder).close()
     other = apsw.Connection(str(folder / "data" / "it.db"))
     other.execute("ALTER TABLE batch RENAME TO away")
     with pytest.raises(StoreError, match=r"it\.db"):
-        opened(folder)
+        open_small_provider(folder)
     other.execute("ALTER TABLE away RENAME TO batch")
     other.close()
-    await opened(folder).close()
+    await open_small_provider(folder).close()
 
 
 @scenario
 async def test_what_failed_and_was_closed_stays_closed(folder: Path) -> None:
     flush = Failing()
-    holdings = opened(folder, flush=flush)
-    flush.kept = False
+    holdings = open_small_provider(folder, flush=flush)
+    flush.fail_after_write = False
     with pytest.raises(OutcomeUnknown):
         await ensure(holdings, key())
     await holdings.close()
     with pytest.raises(Unavailable):
         await ensure(holdings, key())
-    await opened(folder).close()
+    await open_small_provider(folder).close()
 
 
 @scenario
 async def test_what_is_closed_is_unavailable_and_is_found_again(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     await ensure(holdings, key(), "a")
     await holdings.close()
     await holdings.close()
@@ -449,8 +457,8 @@ async def test_what_is_closed_is_unavailable_and_is_found_again(folder: Path) ->
         with pytest.raises(Unavailable):
             await verb(holdings, key())
     with pytest.raises(StoreForeign):
-        opened(folder, application_id=8)
-    again = opened(folder)
+        open_small_provider(folder, application_id=8)
+    again = open_small_provider(folder)
     assert (await again.inspect(key())).reference == {"key": key().text}
     assert names_of(again, key()) == ["a"]
     await again.close()
@@ -458,7 +466,7 @@ async def test_what_is_closed_is_unavailable_and_is_found_again(folder: Path) ->
 
 @scenario
 async def test_a_call_handed_in_before_the_close_is_finished(folder: Path) -> None:
-    holdings = opened(folder)
+    holdings = open_small_provider(folder)
     late = asyncio.create_task(ensure(holdings, key(), "a"))
     await asyncio.sleep(0)
     await holdings.close()
@@ -474,5 +482,5 @@ def test_a_surprise_while_it_is_opened_lets_go_of_the_file(
     with monkeypatch.context() as patch:
         patch.setattr(holdings_module, "Committer", surprise)
         with pytest.raises(ZeroDivisionError):
-            opened(folder)
-    asyncio.run(opened(folder).close())
+            open_small_provider(folder)
+    asyncio.run(open_small_provider(folder).close())

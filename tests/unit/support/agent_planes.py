@@ -1,6 +1,7 @@
 """Planes with agents on a seeded loop, over the fakes of `proofs.agents.lifecycle`.
 
-`alive` turns a coroutine into a test in virtual time; it is given a `Lives`, whose plane runs.
+`agent_test` turns a coroutine into a test in virtual time.  The test gets an `AgentHarness` with a
+running plane.
 """
 
 import asyncio
@@ -37,12 +38,12 @@ STRANGER = Caller("elsewhere", "stranger", Role.ADMIN)
 VIEWER = Caller(TENANT, "viewer", Role.VIEWER)
 
 
-def keyed(key: str) -> RequestOptions:
+def options_with_key(key: str) -> RequestOptions:
     return RequestOptions(idempotency_key=key)
 
 
-class Lives(AgentCluster):
-    """One world of agents, and the plane that a test asks."""
+class AgentHarness(AgentCluster):
+    """A cluster with agents, and the plane that a test calls."""
 
     plane: Plane
 
@@ -52,46 +53,46 @@ class Lives(AgentCluster):
         self.plane = process.plane
         return process
 
-    async def newer(self, *names: str) -> Plane:
-        """A plane of a newer release beside ours, which has newer plans of these names."""
+    async def boot_newer_release(self, *names: str) -> Plane:
+        """Boot a plane of a newer release, which has newer plans of these names."""
         newer = (Plan(one, stages=PLANS[one].stages, version=2, subject="agent") for one in names)
         self.catalogue = Catalogue((*PLANS.values(), *newer), SUBJECTS)
-        front = self.boot("newer")  # its engine stays off: it accepts, and works on nothing
-        await prepare(front.plane)
-        return front.plane
+        process = self.boot("newer")  # its engine does not run: it accepts operations only
+        await prepare(process.plane)
+        return process.plane
 
-    async def done(self, operation: OperationView, seconds: float = 60.0) -> OperationView:
+    async def wait_for(self, operation: OperationView, seconds: float = 60.0) -> OperationView:
         return await reads.wait(self.plane, TENANT, operation.id, seconds=seconds)
 
-    async def made(self, name: str = "alpha", **more: object) -> str:
-        """An agent that is READY; its uid."""
-        asked = await agents.create_agent(self.plane, CALLER, spec_of(name, **more))
-        operation = await self.done(asked)
+    async def create_ready(self, name: str = "alpha", **more: object) -> str:
+        """Create an agent and wait until it is READY; return its uid."""
+        accepted = await agents.create_agent(self.plane, CALLER, spec_of(name, **more))
+        operation = await self.wait_for(accepted)
         assert operation.state == OperationState.SUCCEEDED, operation.error
         return operation.agent
 
-    async def verb(self, verb: str, name: str = "alpha", **more: Any) -> OperationView:
-        """Ask for a verb and wait for its end."""
-        ask = getattr(agents, f"{verb}_agent")
-        return await self.done(await ask(self.plane, CALLER, name, **more))
+    async def run_verb(self, verb: str, name: str = "alpha", **more: Any) -> OperationView:
+        """Start a verb and wait for its end."""
+        start = getattr(agents, f"{verb}_agent")
+        return await self.wait_for(await start(self.plane, CALLER, name, **more))
 
-    async def state(self, name: str = "alpha") -> AgentState:
+    async def agent_state(self, name: str = "alpha") -> AgentState:
         return (await agent_views.get_agent(self.plane, CALLER, name)).state
 
     async def loop_until(self, at: float) -> None:
-        """Wait, in virtual time, until the store's clock says so."""
+        """Wait, in virtual time, until the store's clock reaches this time."""
         await asyncio.sleep(max(0.0, at - self.plane.store.now()) + 0.001)
 
     async def rows(self, table: str) -> list[Any]:
         return list(await self.plane.store.list_rows(table, {}, limit=1_000))
 
-    def held(self, agent: str = "") -> list[str]:
-        """The providers that hold something of an agent."""
+    def holders(self, agent: str = "") -> list[str]:
+        """The providers that hold a resource of an agent."""
         return sorted(thing.provider for thing in self.world.holds(agent=agent))
 
-    def rings(self) -> list[Ring]:
-        """What other processes are told from now on, as the plane's changes say."""
-        told: list[Ring] = []
+    def record_rings(self) -> list[Ring]:
+        """Record the wakeups that the plane's changes send to other processes from now on."""
+        rings: list[Ring] = []
         plane = self.plane
 
         class RingRecorder:
@@ -100,55 +101,56 @@ class Lives(AgentCluster):
 
             def commit(self, change: Change) -> Any:
                 if change.ring is not None:
-                    told.extend((alone(change.ring, others=()), *change.ring.others))
+                    rings.extend((alone(change.ring, others=()), *change.ring.others))
                 return plane.store.commit(change)
 
         self.plane = replace(plane, store=cast(Store, RingRecorder()))
-        return told
+        return rings
 
-    async def wrong(self) -> list[str]:
-        """Every sentence about agents that does not hold."""
+    async def violations(self) -> list[str]:
+        """The violated invariants of agents."""
         store = self.disk.observer()
         return violations(await read_agents(store, self.world, self.fakes, plans=PLANS))
 
 
-def alive(
+def agent_test(
     test: Callable[..., Coroutine[Any, Any, None]], *, plans: Mapping[str, Plan] = PLANS
 ) -> Callable[..., None]:
-    """A test in virtual time, given a `Lives` that runs."""
+    """A test in virtual time, which gets a running `AgentHarness`."""
 
-    def played(**given: object) -> None:
+    def run_test(**arguments: object) -> None:
         async def play(loop: Any) -> None:
-            lives = Lives(loop, plans=plans)
-            await lives.start()
-            await test(lives, **given)
+            harness = AgentHarness(loop, plans=plans)
+            await harness.start()
+            await test(harness, **arguments)
 
         run(0, play)
 
     first, *others = inspect.signature(test).parameters.values()
-    assert first.name == "lives"
-    played.__name__, played.__doc__ = test.__name__, test.__doc__
-    played.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
-    return played
+    assert first.name == "harness"
+    run_test.__name__, run_test.__doc__ = test.__name__, test.__doc__
+    run_test.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+    return run_test
 
 
-async def refusal(asked, code):
-    with pytest.raises(Conflict) as refused:
-        await asked
-    assert refused.value.code == code
-    return refused.value
+async def refusal(request, code):
+    """The Conflict with this code, which the request must raise."""
+    with pytest.raises(Conflict) as caught:
+        await request
+    assert caught.value.code == code
+    return caught.value
 
 
 @contextmanager
-def instead(lives, slot, **verbs):
-    """Verbs of a provider do something else meanwhile."""
+def override_verbs(harness, slot, **verbs):
+    """Replace these verbs of a provider while the block runs."""
     with pytest.MonkeyPatch.context() as patch:
-        for verb, does in verbs.items():
-            patch.setattr(lives.plane.providers[slot], verb, does)
+        for verb, replacement in verbs.items():
+            patch.setattr(harness.plane.providers[slot], verb, replacement)
         yield
 
 
-def fault(lives, provider, verb, what, nth=None):
-    """Strike the next call of a verb, or the nth."""
-    nth = nth or lives.faults.calls[provider, verb] + 1
-    lives.faults.script[FaultPoint(provider, verb, nth)] = what
+def fault(harness, provider, verb, kind, nth=None):
+    """Inject a fault into the next call of a verb, or into the nth call."""
+    nth = nth or harness.faults.calls[provider, verb] + 1
+    harness.faults.script[FaultPoint(provider, verb, nth)] = kind

@@ -1,6 +1,6 @@
-"""A face on a real plane in memory of its own, asked without a socket.
+"""A client of the HTTP face of a real plane, without a socket.
 
-`Face.ask` speaks ASGI to the application, so that a test sees exactly what a server would send.
+`FaceClient.ask` speaks ASGI to the application, so that a test sees exactly what a server sends.
 """
 
 import asyncio
@@ -43,16 +43,19 @@ async def break_off(_: Call) -> Ending:
 
 
 QUICK = StepLimits(call_seconds=1.0, deadline_seconds=0.05, retry_first_seconds=0.01)
-MADE = provided("identity", "identity")
+IDENTITY_STEP = provided("identity", "identity")
 PLANS = (
-    Plan("make", stages=(MADE, provided("access", "access"))),
-    Plan("waits", stages=(MADE, Step("approval", approve, nothing, repeat))),
-    Plan("sticks", stages=(MADE, Step("charge", break_off, nothing, nobody_knows, limits=QUICK))),
+    Plan("make", stages=(IDENTITY_STEP, provided("access", "access"))),
+    Plan("waits", stages=(IDENTITY_STEP, Step("approval", approve, nothing, repeat))),
+    Plan(
+        "sticks",
+        stages=(IDENTITY_STEP, Step("charge", break_off, nothing, nobody_knows, limits=QUICK)),
+    ),
 )
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """The response to one request."""
 
     status: int
     headers: dict[str, str]
@@ -63,19 +66,24 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-class Face:
-    """The HTTP face of a plane, and who asks."""
+class FaceClient:
+    """The HTTP face of a plane, and the tokens of its callers."""
 
     def __init__(
-        self, http_state: HttpState, app: Starlette, *, tokens: dict[str, str], held: dict[str, Any]
+        self,
+        http_state: HttpState,
+        app: Starlette,
+        *,
+        tokens: dict[str, str],
+        providers: dict[str, Any],
     ) -> None:
         self.http_state = http_state
         self.app = app
         self.plane = http_state.plane
-        self.held = held
-        """The providers, which can be asked what they hold."""
+        self.providers = providers
+        """The in-memory providers of the plane."""
         self.tokens = tokens
-        """By role; `stranger` is the admin of another tenant."""
+        """Tokens by role; `stranger` is the admin of another tenant."""
 
     async def ask(
         self,
@@ -90,16 +98,16 @@ class Face:
         several: tuple[tuple[str, str], ...] = (),
         query: str | None = None,
     ) -> Answer:
-        """One request and the whole of its answer."""
-        given = {k.lower(): v for k, v in (headers or {}).items()}
+        """Send one request; return the whole response."""
+        fields = {k.lower(): v for k, v in (headers or {}).items()}
         if token:
-            given.setdefault("authorization", f"Bearer {self.tokens.get(token, token)}")
-        sent = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
+            fields.setdefault("authorization", f"Bearer {self.tokens.get(token, token)}")
+        data = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         if body is not None:
-            given.setdefault("content-type", "application/json")
+            fields.setdefault("content-type", "application/json")
         if chunks is None:
-            given.setdefault("content-length", str(len(sent)))
-        pieces = list(chunks if chunks is not None else [sent])
+            fields.setdefault("content-length", str(len(data)))
+        pieces = list(chunks if chunks is not None else [data])
         if query is None:
             path, _, query = path.partition("?")
         scope = {
@@ -112,11 +120,11 @@ class Face:
             "raw_path": path.encode(),
             "query_string": query.encode(),
             "root_path": "",
-            "headers": [(k.encode(), v.encode("latin-1")) for k, v in (*given.items(), *several)],
+            "headers": [(k.encode(), v.encode("latin-1")) for k, v in (*fields.items(), *several)],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 2),
         }
-        told: list[Any] = []
+        messages: list[Any] = []
 
         async def receive() -> dict[str, Any]:
             if pieces:
@@ -126,15 +134,15 @@ class Face:
             return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
-            told.append(message)
+            messages.append(message)
 
         await self.app(scope, receive, send)
-        start, *rest = told
-        seen = {k.decode(): v.decode("latin-1") for k, v in start["headers"]}
-        return Answer(start["status"], seen, b"".join(m.get("body", b"") for m in rest))
+        start, *rest = messages
+        response = {k.decode(): v.decode("latin-1") for k, v in start["headers"]}
+        return Answer(start["status"], response, b"".join(m.get("body", b"") for m in rest))
 
     async def accept(self, plan: str, **more: Any) -> str:
-        """A new operation; its id."""
+        """Start an operation; return its id."""
         return (await admission.accept(self.plane, Accept(plan, **more))).id
 
     async def until(self, operation: str, state: str, *, tenant: str = "default") -> None:
@@ -145,49 +153,51 @@ class Face:
 
 
 async def tokens_of(plane: Plane) -> dict[str, str]:
-    """A token for each role, and one of somebody else."""
+    """A token for each role, and one of another tenant."""
     await app_tokens.begin(plane, ADMIN)
     admin = await app_tokens.authenticate(plane, ADMIN)
-    made = {}
+    by_role = {}
     for role in Role:
-        _, made[str(role)] = await app_tokens.create_token(
+        _, by_role[str(role)] = await app_tokens.create_token(
             plane, admin, principal=f"{role}-person", role=role
         )
-    _, made["stranger"] = await app_tokens.create_token(
+    _, by_role["stranger"] = await app_tokens.create_token(
         plane, admin, tenant="elsewhere", principal="stranger", role=Role.ADMIN
     )
-    return made
+    return by_role
 
 
 @asynccontextmanager
 async def face(
     directory: Path, *plans: Plan, store: str = "", seals: bool = True
-) -> AsyncIterator[Face]:
-    """A face on a plane that runs; it has a place for secrets if it `seals`."""
+) -> AsyncIterator[FaceClient]:
+    """The face of a running plane; it can store secrets if it `seals`."""
     seal = LocalSeal(directory / "secrets.key") if seals else None
     settings = Settings(store=store or str(directory / "tenure.db"))
-    made = memory_providers.providers()
+    providers = memory_providers.providers()
     async with running(
-        settings, plans=(*(plans or PLANS), *lifecycle.PLANS), providers=made, seal=seal
+        settings, plans=(*(plans or PLANS), *lifecycle.PLANS), providers=providers, seal=seal
     ) as plane:
         http_state = HttpState(plane)
         http_state.ready = True
-        yield Face(http_state, server.build(http_state), tokens=await tokens_of(plane), held=made)
+        yield FaceClient(
+            http_state, server.build(http_state), tokens=await tokens_of(plane), providers=providers
+        )
 
 
-def faced(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that is given a running `Face` before whatever else it asks for."""
+def api_test(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test whose first argument is the `FaceClient` of a running plane."""
 
-    def played(tmp_path: Path, **given: object) -> None:
+    def run_test(tmp_path: Path, **arguments: object) -> None:
         async def main() -> None:
             async with face(tmp_path) as one:
-                await test(one, **given)
+                await test(one, **arguments)
 
         asyncio.run(main())
 
     first, *others = inspect.signature(test).parameters.values()
     assert first.name == "face"
-    place = inspect.Parameter("tmp_path", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    played.__name__, played.__doc__ = test.__name__, test.__doc__
-    played.__signature__ = inspect.Signature([place, *others])  # type: ignore[attr-defined]
-    return played
+    folder = inspect.Parameter("tmp_path", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    run_test.__name__, run_test.__doc__ = test.__name__, test.__doc__
+    run_test.__signature__ = inspect.Signature([folder, *others])  # type: ignore[attr-defined]
+    return run_test

@@ -1,4 +1,4 @@
-"""What is typed at a terminal that knows the server: the whole command, in this process."""
+"""Runs commands of the CLI in this process, against a given server."""
 
 import asyncio
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from tenure.faces.cli import main as cli
 
 
-class Typed:
-    """A terminal; what it is given is run in a thread, while the server runs in the loop."""
+class CliRunner:
+    """Runs each command in a thread, while the server runs in the event loop."""
 
     def __init__(self, address: str, token: str, monkeypatch: Any, capsys: Any) -> None:
         monkeypatch.setenv("TENURE_ADDRESS", address)

@@ -9,10 +9,10 @@ from typing import Any, cast
 from tenure.faces.http.server import ROUTES
 from tenure.faces.http.table import Repeat, Route
 from tenure.ports.store import Change, Store
-from tests.unit.support.api_client import Answer, Face
+from tests.unit.support.api_client import Answer, FaceClient
 from tests.unit.support.idempotent_requests import CASES, Subject
 
-SAME = 20
+CONCURRENT_REQUESTS = 20
 """Equal requests at the same time."""
 PROVIDER_CALLS = (("identity", "invite"), ("identity", "rotate"), ("runtime", "remove"))
 
@@ -23,21 +23,21 @@ def route_of(name: str) -> Route:
 
 
 async def send(
-    face: Face,
+    face: FaceClient,
     name: str,
     subject: Subject,
     key: str,
     *,
-    who: str = "admin",
-    other: tuple[str, object] | None = None,
+    caller: str = "admin",
+    other_request: tuple[str, object] | None = None,
 ) -> Answer:
     """The subject's request, or another one, under this key."""
-    path, body = other or (subject.path, subject.body)
+    path, body = other_request or (subject.path, subject.body)
     headers = {"idempotency-key": key}
-    return await face.ask(name.split(maxsplit=1)[0], path, body, token=who, headers=headers)
+    return await face.ask(name.split(maxsplit=1)[0], path, body, token=caller, headers=headers)
 
 
-def same(name: str, first: Answer, second: Answer) -> bool:
+def is_same_answer(name: str, first: Answer, second: Answer) -> bool:
     """Whether a repeated request was answered with the first one's result."""
     if first.status != second.status:
         return False
@@ -46,36 +46,40 @@ def same(name: str, first: Answer, second: Answer) -> bool:
     return bool(first.json["id"] == second.json["id"])
 
 
-async def repeated(face: Face, name: str, label: str, *, who: str = "admin") -> list[str]:
+async def check_repeated(
+    face: FaceClient, name: str, label: str, *, caller: str = "admin"
+) -> list[str]:
     """The same key twice: the same answer and one effect."""
-    subject = await CASES[name].prepare(face, who, label)
-    first = await send(face, name, subject, label, who=who)
-    second = await send(face, name, subject, label, who=who)
+    subject = await CASES[name].prepare(face, caller, label)
+    first = await send(face, name, subject, label, caller=caller)
+    second = await send(face, name, subject, label, caller=caller)
     wrong = [] if first.status < 300 else [f"{name} was refused: {first.body!r}"]
-    if not same(name, first, second):
+    if not is_same_answer(name, first, second):
         wrong.append(f"{name} gave {first.body!r}, then {second.status} {second.body!r}")
     if (done := await subject.count()) != 1:
         wrong.append(f"{name} was done {done} times")
     if subject.other is not None:
-        other = await send(face, name, subject, label, who=who, other=subject.other)
+        other = await send(face, name, subject, label, caller=caller, other_request=subject.other)
         if (other.status, other.json.get("code")) != (422, "idempotency_mismatch"):
             wrong.append(f"{name}: another request under the key gave {other.status}")
     return wrong
 
 
-async def at_the_same_time(face: Face, name: str, label: str) -> list[str]:
+async def check_concurrent(face: FaceClient, name: str, label: str) -> list[str]:
     """Equal requests at the same time: one effect, and one answer for all of them."""
     subject = await CASES[name].prepare(face, "admin", label)
-    asked = (send(face, name, subject, label) for _ in range(SAME))
+    asked = (send(face, name, subject, label) for _ in range(CONCURRENT_REQUESTS))
     first, *others = await asyncio.gather(*asked)
     wrong = [] if first.status < 300 else [f"{name} was refused: {first.body!r}"]
-    wrong += [f"{name} gave {one.body!r} too" for one in others if not same(name, first, one)][:3]
+    wrong += [
+        f"{name} gave {one.body!r} too" for one in others if not is_same_answer(name, first, one)
+    ][:3]
     if (done := await subject.count()) != 1:
         wrong.append(f"{name} was done {done} times")
     return wrong
 
 
-class Killed(BaseException):
+class RequestKilled(BaseException):
     """The process died here."""
 
 
@@ -96,7 +100,7 @@ class Deaths:
         self.left -= 1
         if self.left < 0 and not self.died:
             self.died = True
-            raise Killed
+            raise RequestKilled
 
 
 class KillingStore:
@@ -114,29 +118,29 @@ class KillingStore:
 
 
 @contextmanager
-def killing(face: Face, deaths: Deaths) -> Any:
+def killing(face: FaceClient, deaths: Deaths) -> Any:
     """Requests die as `deaths` says; the engine lives on."""
     real = face.http_state.plane
     face.http_state.plane = replace(real, store=cast(Store, KillingStore(real.store, deaths)))
     patched = []
     for provider, verb in PROVIDER_CALLS:
-        held = face.held[provider]
-        call = getattr(held, verb)
+        target = face.providers[provider]
+        call = getattr(target, verb)
 
-        async def struck(*given: Any, call: Any = call, **named: Any) -> Any:
-            return await deaths.pass_through(lambda: call(*given, **named))
+        async def call_or_die(*args: Any, call: Any = call, **kwargs: Any) -> Any:
+            return await deaths.pass_through(lambda: call(*args, **kwargs))
 
-        setattr(held, verb, struck)
-        patched.append((held, verb))
+        setattr(target, verb, call_or_die)
+        patched.append((target, verb))
     try:
         yield
     finally:
         face.http_state.plane = real
-        for held, verb in patched:
-            delattr(held, verb)
+        for target, verb in patched:
+            delattr(target, verb)
 
 
-async def killed(face: Face, name: str, label: str) -> list[str]:
+async def check_killed(face: FaceClient, name: str, label: str) -> list[str]:
     """Killed before and after each commit and provider call, and repeated: one effect."""
     wrong: list[str] = []
     for at in range(40):
@@ -145,11 +149,11 @@ async def killed(face: Face, name: str, label: str) -> list[str]:
         try:
             with killing(face, deaths):
                 await send(face, name, subject, key)
-        except Killed:
+        except RequestKilled:
             pass
         answer = await send(face, name, subject, key)
         again = await send(face, name, subject, key)
-        if answer.status >= 300 or not same(name, answer, again):
+        if answer.status >= 300 or not is_same_answer(name, answer, again):
             wrong.append(f"{name}, killed at {at}: {answer.body!r}, then {again.body!r}")
         if (done := await subject.count()) != 1:
             wrong.append(f"{name}, killed at {at}, was done {done} times")

@@ -16,7 +16,7 @@ from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.records import AuditRecord, JournalRecord, TokenRecord
 from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports.store import Change, Put, Row, Set
-from tests.unit.support.api_client import Face
+from tests.unit.support.api_client import FaceClient
 
 TENANTS = {"admin": "default", "stranger": "elsewhere"}
 HOOK = {"kind": "webhook", "target": "https://billing.example/hooks"}
@@ -43,7 +43,7 @@ class Subject:
         return None
 
 
-Prepare = Callable[[Face, str, str], Awaitable[Subject]]
+Prepare = Callable[[FaceClient, str, str], Awaitable[Subject]]
 """Makes a subject with this label in the tenant of this token."""
 
 
@@ -55,20 +55,20 @@ class Case(NamedTuple):
     """Only an admin of the plane's own tenant may ask."""
 
 
-async def audited(face: Face, action: str, target: str) -> int:
-    """How many lines of the audit log tell of this."""
-    said = {"action": action, "target": target}
-    return len(await face.plane.store.list_rows(AuditRecord, said, limit=1_000))
+async def count_audit_lines(face: FaceClient, action: str, target: str) -> int:
+    """How many audit lines have this action and target."""
+    columns = {"action": action, "target": target}
+    return len(await face.plane.store.list_rows(AuditRecord, columns, limit=1_000))
 
 
-def counts(face: Face, action: str, target: str) -> Callable[[], Awaitable[int]]:
+def counts(face: FaceClient, action: str, target: str) -> Callable[[], Awaitable[int]]:
     """Count by the line of the audit log that is part of the effect's own commit."""
-    return lambda: audited(face, action, target)
+    return lambda: count_audit_lines(face, action, target)
 
 
-async def ask(face: Face, who: str, method: str, path: str, body: object = None) -> Any:
+async def ask(face: FaceClient, caller: str, method: str, path: str, body: object = None) -> Any:
     """What a request without a key answers, which must succeed."""
-    answer = await face.ask(method, path, body, token=who)
+    answer = await face.ask(method, path, body, token=caller)
     assert answer.status < 300, (path, answer.body)
     return answer.json
 
@@ -76,20 +76,20 @@ async def ask(face: Face, who: str, method: str, path: str, body: object = None)
 # --- agents ---------------------------------------------------------------------------------------
 
 
-async def agent(face: Face, who: str, label: str) -> str:
+async def agent(face: FaceClient, caller: str, label: str) -> str:
     """The uid of an agent that is READY."""
     made = await face.ask(
-        "POST", "/v1/agents", {"name": label, **WORKS}, token=who, headers={"prefer": "wait=20"}
+        "POST", "/v1/agents", {"name": label, **WORKS}, token=caller, headers={"prefer": "wait=20"}
     )
     assert made.json["state"] == "SUCCEEDED", made.body
     return str(made.json["agent"])
 
 
-async def create_agent(face: Face, who: str, label: str) -> Subject:
+async def create_agent(face: FaceClient, caller: str, label: str) -> Subject:
     body = {"name": label, **WORKS}
 
     async def count() -> int:
-        rows = await face.plane.store.list_rows("agent", {"tenant": TENANTS[who]}, limit=1_000)
+        rows = await face.plane.store.list_rows("agent", {"tenant": TENANTS[caller]}, limit=1_000)
         return sum(row["name"] == label for row in rows)
 
     return Subject("/v1/agents", body, count, other_body={**body, "name": f"{label}-x"})
@@ -98,13 +98,13 @@ async def create_agent(face: Face, who: str, label: str) -> Subject:
 def verb(name: str, action: str) -> Prepare:
     """A verb on an agent that is READY; a resume is asked of one that is suspended."""
 
-    async def prepare(face: Face, who: str, label: str) -> Subject:
-        uid = await agent(face, who, label)
+    async def prepare(face: FaceClient, caller: str, label: str) -> Subject:
+        uid = await agent(face, caller, label)
         if name == ":resume":
             path = f"/v1/agents/{label}:suspend"
-            done = await face.ask("POST", path, token=who, headers={"prefer": "wait=20"})
+            done = await face.ask("POST", path, token=caller, headers={"prefer": "wait=20"})
             assert done.json["state"] == "SUCCEEDED", done.body
-        await agent(face, who, f"{label}-x")
+        await agent(face, caller, f"{label}-x")
         return Subject(
             f"/v1/agents/{label}{name}", None, counts(face, action, uid),
             other_path=f"/v1/agents/{label}-x{name}",
@@ -113,23 +113,23 @@ def verb(name: str, action: str) -> Prepare:
     return prepare
 
 
-async def add_edge(face: Face, who: str, label: str) -> Subject:
-    await agent(face, who, label)
-    body = {"kind": "session", "target": f"{who}-{label}", "on_delete": "revoke"}
+async def add_edge(face: FaceClient, caller: str, label: str) -> Subject:
+    await agent(face, caller, label)
+    body = {"kind": "session", "target": f"{caller}-{label}", "on_delete": "revoke"}
     other = {**body, "target": "another"}
-    count = counts(face, "edge.add", f"{who}-{label}")
+    count = counts(face, "edge.add", f"{caller}-{label}")
     return Subject(f"/v1/agents/{label}/edges", body, count, other_body=other)
 
 
-async def invite(face: Face, who: str, label: str) -> Subject:
-    uid = await agent(face, who, label)
-    await agent(face, who, f"{label}-x")
-    identity = face.held["identity"]
+async def invite(face: FaceClient, caller: str, label: str) -> Subject:
+    uid = await agent(face, caller, label)
+    await agent(face, caller, f"{label}-x")
+    identity = face.providers["identity"]
 
     async def count() -> int:
         own = [key.text for key in identity.things.values() if key.agent == uid]
         minted = sum(token.startswith(f"invitation-{own[0]}") for token in identity.invitations)
-        lines = await audited(face, "agent.invite", uid)
+        lines = await count_audit_lines(face, "agent.invite", uid)
         return max(int(minted), lines)
 
     other = f"/v1/agents/{label}-x:invite"
@@ -142,11 +142,11 @@ async def invite(face: Face, who: str, label: str) -> Subject:
 def decision(name: str, action: str, *, plan: str = "sticks", body: object = None) -> Prepare:
     """A verb on an operation that waits, or is stuck."""
 
-    async def prepare(face: Face, who: str, label: str) -> Subject:
+    async def prepare(face: FaceClient, caller: str, label: str) -> Subject:
         state = "STUCK" if plan == "sticks" else "WAITING"
-        ids = [await face.accept(plan, tenant=TENANTS[who]) for _ in range(2)]
+        ids = [await face.accept(plan, tenant=TENANTS[caller]) for _ in range(2)]
         for one in ids:
-            await face.until(one, state, tenant=TENANTS[who])
+            await face.until(one, state, tenant=TENANTS[caller])
         one, other = (f"/v1/operations/{each}{name}" for each in ids)
         return Subject(one, body, counts(face, action, ids[0]), other_path=other)
 
@@ -156,29 +156,32 @@ def decision(name: str, action: str, *, plan: str = "sticks", body: object = Non
 # --- tokens, keys, quotas, the tenant -------------------------------------------------------------
 
 
-async def create_token(face: Face, who: str, label: str) -> Subject:
+async def create_token(face: FaceClient, caller: str, label: str) -> Subject:
     body = {"principal": label, "role": "viewer"}
 
     async def count() -> int:
-        said = {"tenant": TENANTS[who], "principal": label}
+        said = {"tenant": TENANTS[caller], "principal": label}
         return await face.plane.store.count_rows(TokenRecord, said)
 
     return Subject("/v1/tokens", body, count, other_body={**body, "role": "operator"})
 
 
-async def revoke_token(face: Face, who: str, label: str) -> Subject:
+async def revoke_token(face: FaceClient, caller: str, label: str) -> Subject:
     body = {"principal": label, "role": "viewer"}
-    one, other = [(await ask(face, who, "POST", "/v1/tokens", body))["id"] for _ in range(2)]
+    one, other = [(await ask(face, caller, "POST", "/v1/tokens", body))["id"] for _ in range(2)]
     count = counts(face, "token.revoke", one)
     return Subject(f"/v1/tokens/{one}", None, count, other_path=f"/v1/tokens/{other}")
 
 
-async def rotate_keys(face: Face, who: str, label: str) -> Subject:
-    identity, lines = face.held["identity"], await audited(face, "keys.rotate", "identity")
+async def rotate_keys(face: FaceClient, caller: str, label: str) -> Subject:
+    identity, lines = (
+        face.providers["identity"],
+        await count_audit_lines(face, "keys.rotate", "identity"),
+    )
     before = int(identity.rotations)
 
     async def count() -> int:
-        told = await audited(face, "keys.rotate", "identity")
+        told = await count_audit_lines(face, "keys.rotate", "identity")
         return max(int(identity.rotations) - before, told - lines)
 
     return Subject("/v1/keys:rotate", None, count)
@@ -187,29 +190,29 @@ async def rotate_keys(face: Face, who: str, label: str) -> Subject:
 def setting(table: str, path: str, body: object, other: object) -> Prepare:
     """A setting whose row counts its changes."""
 
-    async def revision(face: Face, who: str) -> int:
-        rows = await face.plane.store.list_rows(table, {"tenant": TENANTS[who]}, limit=10)
+    async def revision(face: FaceClient, caller: str) -> int:
+        rows = await face.plane.store.list_rows(table, {"tenant": TENANTS[caller]}, limit=10)
         return int(rows[0]["revision"]) if rows else 0  # type: ignore[arg-type]
 
-    async def prepare(face: Face, who: str, label: str) -> Subject:
-        before = await revision(face, who)
+    async def prepare(face: FaceClient, caller: str, label: str) -> Subject:
+        before = await revision(face, caller)
 
         async def count() -> int:
-            return await revision(face, who) - before
+            return await revision(face, caller) - before
 
         return Subject(path, body, count, other_body=other)
 
     return prepare
 
 
-async def confirm_plane(face: Face, who: str, label: str) -> Subject:
-    hold, before = face.plane.pause, await audited(face, "plane.confirm", face.plane.id)
+async def confirm_plane(face: FaceClient, caller: str, label: str) -> Subject:
+    hold, before = face.plane.pause, await count_audit_lines(face, "plane.confirm", face.plane.id)
     held = Set("plane", PLANE_ROW, {"held": "it was restored"})
     assert await face.plane.store.commit(Change("", (), (held,))) is None
     await hold.remember(held="it was restored")
 
     async def count() -> int:
-        return await audited(face, "plane.confirm", face.plane.id) - before
+        return await count_audit_lines(face, "plane.confirm", face.plane.id) - before
 
     return Subject("/v1/plane:confirm", None, count)
 
@@ -217,52 +220,52 @@ async def confirm_plane(face: Face, who: str, label: str) -> Subject:
 # --- findings -------------------------------------------------------------------------------------
 
 
-async def finding(face: Face, who: str, label: str, key: ResourceKey | None = None) -> str:
+async def finding(face: FaceClient, caller: str, label: str, key: ResourceKey | None = None) -> str:
     """The id of an open finding; it is about this resource of the runtime, if about one."""
     said: dict[str, object] = {"what": "it is there"}
     if key is not None:
         said |= {"provider": "runtime", "generation": key.generation}
     kind = FindingKind.DRIFT if key is None else FindingKind.UNVERIFIABLE
     resource, about = ("", "") if key is None else (key.text, key.agent)
-    seen = Sighting("orphans", kind, f"{who} {label}", TENANTS[who], about, resource, said)
+    seen = Sighting("orphans", kind, f"{caller} {label}", TENANTS[caller], about, resource, said)
     row = await report(face.plane, seen)
     assert row is not None
     return row.id
 
 
-async def resolve_finding(face: Face, who: str, label: str) -> Subject:
-    one, other = [await finding(face, who, f"{label} {each}") for each in range(2)]
+async def resolve_finding(face: FaceClient, caller: str, label: str) -> Subject:
+    one, other = [await finding(face, caller, f"{label} {each}") for each in range(2)]
     count = counts(face, "finding.resolve", one)
     other = f"/v1/findings/{other}:resolve"
     return Subject(f"/v1/findings/{one}:resolve", None, count, other_path=other)
 
 
-async def remove_resource(face: Face, who: str, label: str) -> Subject:
+async def remove_resource(face: FaceClient, caller: str, label: str) -> Subject:
     key = resource_key(
-        face.plane.id, tenant=TENANTS[who], agent=f"{abs(hash(label)):032x}", generation=1,
+        face.plane.id, tenant=TENANTS[caller], agent=f"{abs(hash(label)):032x}", generation=1,
         slot="runtime", name="",
     )  # fmt: skip
-    runtime = face.held["runtime"]
+    runtime = face.providers["runtime"]
     runtime.things[key.text] = key
-    one = await finding(face, who, label, key)
+    one = await finding(face, caller, label, key)
 
     async def count() -> int:
-        lines = await audited(face, "finding.remove", one)
+        lines = await count_audit_lines(face, "finding.remove", one)
         return lines if key.text not in runtime.things else 0
 
     path = f"/v1/findings/{one}:remove"
-    return Subject(path, {}, count, other_body={"tenant": TENANTS[who]})
+    return Subject(path, {}, count, other_body={"tenant": TENANTS[caller]})
 
 
-async def reconcile(face: Face, who: str, label: str) -> Subject:
+async def reconcile(face: FaceClient, caller: str, label: str) -> Subject:
     async def look(name: str, dry_run: bool) -> tuple[()]:
         return ()
 
     face.plane.reconciled.look = look
-    before = await audited(face, "reconcile", "all")
+    before = await count_audit_lines(face, "reconcile", "all")
 
     async def count() -> int:
-        return await audited(face, "reconcile", "all") - before
+        return await count_audit_lines(face, "reconcile", "all") - before
 
     return Subject("/v1/findings:reconcile", {}, count, other_body={"name": "orphans"})
 
@@ -270,17 +273,17 @@ async def reconcile(face: Face, who: str, label: str) -> Subject:
 # --- subscriptions --------------------------------------------------------------------------------
 
 
-async def subscribed(face: Face, who: str, label: str) -> str:
+async def new_subscription(face: FaceClient, caller: str, label: str) -> str:
     """The id of a webhook."""
-    made = await ask(face, who, "POST", "/v1/subscriptions", {"name": label, **HOOK})
+    made = await ask(face, caller, "POST", "/v1/subscriptions", {"name": label, **HOOK})
     return str(made["id"])
 
 
-async def create_subscription(face: Face, who: str, label: str) -> Subject:
+async def create_subscription(face: FaceClient, caller: str, label: str) -> Subject:
     body = {"name": label, **HOOK}
 
     async def count() -> int:
-        said = {"tenant": TENANTS[who], "name": label}
+        said = {"tenant": TENANTS[caller], "name": label}
         return await face.plane.store.count_rows("subscription", said)
 
     return Subject("/v1/subscriptions", body, count, other_body={**body, "name": f"{label}-x"})
@@ -289,11 +292,11 @@ async def create_subscription(face: Face, who: str, label: str) -> Subject:
 def on_subscription(name: str, action: str) -> Prepare:
     """A request for a webhook; it has a parked stream with letters of two agents."""
 
-    async def prepare(face: Face, who: str, label: str) -> Subject:
-        one, other = [await subscribed(face, who, f"{label}-{each}") for each in range(2)]
+    async def prepare(face: FaceClient, caller: str, label: str) -> Subject:
+        one, other = [await new_subscription(face, caller, f"{label}-{each}") for each in range(2)]
         parked: Row = {"attempts": 3, "due_at": None, "why": "it said no", "since": 1.0}
         letter: Row = {
-            "tenant": TENANTS[who], "operation": "o", "type": "agent.ready", "at": 1.0,
+            "tenant": TENANTS[caller], "operation": "o", "type": "agent.ready", "at": 1.0,
             "body": "{}", "sequence": 1,
         }  # fmt: skip
         puts = (Put("parked", (one, "a"), parked), Put("letter", (one, "a", 1), letter))
@@ -305,18 +308,18 @@ def on_subscription(name: str, action: str) -> Prepare:
     return prepare
 
 
-async def acknowledge(face: Face, who: str, label: str) -> Subject:
-    one = await subscribed(face, who, label)
-    ids = [await face.accept("waits", tenant=TENANTS[who]) for _ in range(2)]
+async def acknowledge(face: FaceClient, caller: str, label: str) -> Subject:
+    one = await new_subscription(face, caller, label)
+    ids = [await face.accept("waits", tenant=TENANTS[caller]) for _ in range(2)]
     for operation in ids:
-        await face.until(operation, "WAITING", tenant=TENANTS[who])
-        row: Row = {"tenant": TENANTS[who], "agent": "a", "since": 1.0}
+        await face.until(operation, "WAITING", tenant=TENANTS[caller])
+        row: Row = {"tenant": TENANTS[caller], "agent": "a", "since": 1.0}
         put = Put("awaited", (operation, one), row)
         assert await face.plane.store.commit(Change("", (), (put,))) is None
 
     async def count() -> int:
         rows = await face.plane.store.list_rows(JournalRecord, {"operation": ids[0]}, limit=100)
-        lines = await audited(face, "subscription.acknowledge", one)
+        lines = await count_audit_lines(face, "subscription.acknowledge", one)
         return max(sum(row.kind == "SIGNALLED" for row in rows), lines)
 
     path = f"/v1/subscriptions/{one}/acknowledgements"

@@ -1,4 +1,4 @@
-"""A plane for whose reconcilers much time has passed, and for nobody else."""
+"""A plane whose reconcilers see a later time than the rest of it."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -14,7 +14,7 @@ from tests.unit.support.scripted_planes import Script, step
 DAY = 86_400.0
 
 
-class Later:
+class LaterStore:
     """A store whose clock is ahead."""
 
     def __init__(self, inner: Store, days: float) -> None:
@@ -28,24 +28,24 @@ class Later:
         return getattr(self._inner, name)
 
 
-def later(plane: Plane, days: float) -> Plane:
-    return replace(plane, store=cast(Store, Later(plane.store, days)))
+def with_later_clock(plane: Plane, days: float) -> Plane:
+    return replace(plane, store=cast(Store, LaterStore(plane.store, days)))
 
 
 def keys(count: int) -> tuple[Put, ...]:
-    """Idempotency keys that are over."""
+    """Expired idempotency keys."""
     row: Row = {"operation": "o", "fingerprint": "f", "at": 0.0}
     return tuple(Put("idempotency", ("default", "p", "r", f"{n:06} x"), row) for n in range(count))
 
 
 async def on_any_store(plane: Plane) -> tuple[object, ...]:
-    """Operations of which one still holds something, and keys, on a store of any kind."""
+    """The result of retention over operations, some with resources, and keys, on any store."""
     for name in ("made", "empty"):
         for number in range(3):
-            asked = Accept(name, idempotency_key=f"{name} {number}")
-            await reads.wait(plane, "default", (await admission.accept(plane, asked)).id)
+            command = Accept(name, idempotency_key=f"{name} {number}")
+            await reads.wait(plane, "default", (await admission.accept(plane, command)).id)
     await plane.store.commit(Change("", (), keys(300)))
-    future = later(plane, 100)
+    future = with_later_clock(plane, 100)
     done = await retention.tick(future)
     rows = {
         table: await plane.store.list_rows(table, {}, limit=1_000)
@@ -60,4 +60,4 @@ PLANS = (
     Plan("made", stages=(step("made", Script(), slot="shelf"),)),
     Plan("empty", stages=(step("nothing", Script()),)),
 )
-ENDED = (309, ["made"] * 3, 0, True)
+RETENTION_RESULT = (309, ["made"] * 3, 0, True)

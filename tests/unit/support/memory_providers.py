@@ -1,4 +1,4 @@
-"""Providers that hold everything in this process: quick, and honest about what they hold."""
+"""Providers that keep their resources in memory."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from tenure.ports.runtime import MISSING, LogPart, Status
 
 
 class Memory:
-    """One provider: the four verbs, and what the lifecycle asks of identity and credentials.
+    """One provider: the four verbs, and the calls of the lifecycle to identity and credentials.
 
     A spec that names the provider under `refuse` is refused.
     """
@@ -70,13 +70,13 @@ class Memory:
         return f"key-{self.rotations}"
 
     async def rotate(self, *, away_from: str = "") -> str:
-        """The next key signs, unless another than `away_from` does already."""
+        """Switch to the next key, unless a key other than `away_from` signs already."""
         if not away_from or away_from == await self.signing_key():
             self.rotations += 1
         return await self.signing_key()
 
     async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | OAuthRefusal:
-        """A token for what is there; each nonce is minted once."""
+        """An invitation for an existing client; the same nonce gives the same token."""
         if key.text not in self.things:
             return OAuthRefusal(OAuthError.INVALID_CLIENT, "there is no such client")
         token = f"invitation-{key.text}.{nonce or len(self.invitations)}"
@@ -86,12 +86,12 @@ class Memory:
 
 
 class MemoryRuntime(Memory):
-    """A runtime whose agents all answer at the address that a test has set."""
+    """A runtime whose agents are all reached at the address that a test has set."""
 
     address = "127.0.0.1:1"
     zones = ("here",)
     holding = False
-    """While set, nothing gets ready."""
+    """While set, no agent gets ready."""
 
     def reference(self, key: ResourceKey) -> Mapping[str, object]:
         return {"address": self.address, "zone": "here"}
@@ -130,6 +130,6 @@ class MemoryRuntime(Memory):
 
 
 def providers() -> dict[str, Any]:
-    """Everything that the plans of an agent's life call, but the roster."""
-    made: dict[str, Any] = {name: Memory(name) for name in ("identity", "access", "credentials")}
-    return {**made, "runtime": MemoryRuntime("runtime")}
+    """The providers of the lifecycle plans."""
+    by_name: dict[str, Any] = {name: Memory(name) for name in ("identity", "access", "credentials")}
+    return {**by_name, "runtime": MemoryRuntime("runtime")}

@@ -1,4 +1,4 @@
-"""What tests of the host share: small hosts, and a guest that speaks for itself."""
+"""Small provider hosts for tests, and a client that speaks the protocol by hand."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -19,13 +19,13 @@ CLOCK = SystemClock()
 ISSUER = "https://first.example"
 
 
-def opening_access(home: Path, opened: list[str] | None = None) -> unix.OpenProviders:
-    """Opens the real provider of access, and nobody else."""
+def opening_access(home: Path, issuers: list[str] | None = None) -> unix.OpenProviders:
+    """Opens the real access provider only; appends each issuer to `issuers`."""
 
     @asynccontextmanager
     async def opening(issuer: str) -> AsyncIterator[Mapping[str, Provider]]:
-        if opened is not None:
-            opened.append(issuer)
+        if issuers is not None:
+            issuers.append(issuer)
         known = Nobody()
         known.issuer = issuer or ISSUER
         access = build(home / "access.db", clock=CLOCK)
@@ -41,7 +41,7 @@ def opening_access(home: Path, opened: list[str] | None = None) -> unix.OpenProv
 
 
 def holding(home: Path, access: object) -> Any:
-    """A host with this in the place of access."""
+    """A host with this object as its access provider."""
 
     @asynccontextmanager
     async def opening(_: str) -> AsyncIterator[Mapping[str, Provider]]:
@@ -53,19 +53,19 @@ def holding(home: Path, access: object) -> Any:
 
 
 def run(work) -> None:
-    async def bounded() -> None:
+    async def main() -> None:
         async with asyncio.timeout(30):
             await work()
 
-    asyncio.run(bounded())
+    asyncio.run(main())
 
 
 def access_of(providers: Mapping[str, Provider]) -> Access:
     return cast(Access, providers["access"])
 
 
-async def met(home: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A guest that speaks for itself, and was welcomed."""
+async def connect_raw_client(home: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to the host that has received its welcome."""
     reader, writer = await asyncio.open_unix_connection(sock=listener.connect(home))
     message = await wire.read(reader)
     assert message is not None

@@ -1,7 +1,7 @@
-"""Planes on a seeded loop whose store and steps a test can reach into.
+"""Planes on a seeded loop whose store and steps a test can control.
 
-`virtual` turns a coroutine into a test in virtual time.  It is given a `Solo`: a cluster whose
-planes use a `Reached` store, and whose plans are made of steps that end as the test has scripted.
+`virtual_time_test` turns a coroutine into a test in virtual time.  The test gets a
+`ScriptedCluster`: its planes use an `InterceptedStore`, and its steps end as the test has scripted.
 """
 
 import inspect
@@ -34,9 +34,9 @@ Way = Callable[..., Awaitable[object]]
 
 
 class Script:
-    """What a do, undo or inspect will end like, call after call; Done once all of it is used up.
+    """The endings of a do, undo or inspect, one for each call; Done after the last one.
 
-    An ending is returned, an exception raised, a coroutine function called with the `Call`.
+    An ending is returned, an exception is raised, a coroutine function is called with the `Call`.
     """
 
     def __init__(self, *endings: object) -> None:
@@ -51,8 +51,8 @@ class Script:
         return await ending(call) if inspect.iscoroutinefunction(ending) else ending
 
 
-class Reached:
-    """A store, and what a test wants to happen first when a verb of it is used."""
+class InterceptedStore:
+    """A store that runs callbacks of a test before or after a call of one of its methods."""
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
@@ -64,77 +64,77 @@ class Reached:
         if verb == "now":
             return use
 
-        async def reached(*given: object, **named: object) -> object:
+        async def intercept(*args: object, **kwargs: object) -> object:
             if self.before.get(verb):
                 await self.before[verb].pop(0)()
-            answer = await use(*given, **named)
+            answer = await use(*args, **kwargs)
             if self.after.get(verb):
                 await self.after[verb].pop(0)()
             return answer
 
-        return reached
+        return intercept
 
 
 async def refuse() -> None:
-    """As a disk that has no room at the moment."""
+    """Fail like a disk that is full at the moment."""
     raise StoreError("the disk refused to take this")
 
 
-class Solo(Cluster):
-    """One world and the planes in it, all of one process."""
+class ScriptedCluster(Cluster):
+    """A cluster whose planes share one process and one world of fakes."""
 
     def __init__(self, loop: SeededLoop) -> None:
         self.faults = Faults()
         world = World(loop)
         providers = providers_of(world, self.faults)
         super().__init__(loop, plans=PLANS.values(), world=world, providers=providers)
-        self.stores: list[Reached] = []
+        self.stores: list[InterceptedStore] = []
 
     def wrap(self, store: Store, work: Any) -> tuple[Store, Any]:
-        reached: Any = Reached(store)
-        self.stores.append(reached)
-        return reached, self.work_of(reached, work._providers)
+        intercepted: Any = InterceptedStore(store)
+        self.stores.append(intercepted)
+        return intercepted, self.work_of(intercepted, work._providers)
 
     def plan(self, name: str, *stages: Any) -> None:
-        """One more plan that can be asked for."""
+        """Register one more plan."""
         self.catalogue.register(Plan(name, stages=stages))
 
     async def start(self, **settings: Any) -> Process:
-        """One more plane that runs."""
+        """Start one more plane."""
         self.settings = type(SETTINGS)(**{"lease_ttl_seconds": 6.0, **settings})
         process = self.boot(f"plane/{len(self.processes)}")
         await process.start()
         return process
 
     def holds(self) -> list[str]:
-        """The providers that hold something."""
+        """The providers that hold a resource."""
         return sorted(thing.provider for thing in self.world.holds())
 
 
-def step(name: str, do: Way, undo: Any = nothing, look: Any = repeat, **more: Any) -> Step:
-    """A step that is performed by these."""
-    return Step(name, do, undo, look, **{"limits": LIMITS, **more})
+def step(name: str, do: Way, undo: Any = nothing, inspect: Any = repeat, **more: Any) -> Step:
+    """A step with these functions and the limits of this module."""
+    return Step(name, do, undo, inspect, **{"limits": LIMITS, **more})
 
 
-async def accept(plane: Any, plan: str, agent: str = "", **given: object) -> str:
-    """A new operation of this plan; its id."""
-    return (await admission.accept(plane, Accept(plan, agent, given))).id
+async def accept(plane: Any, plan: str, agent: str = "", **fields: object) -> str:
+    """Start an operation of this plan with these input fields; return its id."""
+    return (await admission.accept(plane, Accept(plan, agent, fields))).id
 
 
 async def journal(plane: Any, operation: str) -> list[str]:
-    """What was recorded for an operation, in order."""
+    """The records of an operation, in order."""
     loaded = await plane.store.load(operation)
     return [" ".join(filter(None, (row.kind, row.step))) for row in loaded.journal]
 
 
-def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test in virtual time, given a fresh `Solo` before whatever else it asks for."""
+def virtual_time_test(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test in virtual time, whose first argument is a fresh `ScriptedCluster`."""
 
-    def played(**given: object) -> None:
-        run(0, lambda loop: test(Solo(loop), **given))
+    def run_test(**arguments: object) -> None:
+        run(0, lambda loop: test(ScriptedCluster(loop), **arguments))
 
     first, *others = inspect.signature(test).parameters.values()
-    assert first.name == "solo"
-    played.__name__, played.__doc__ = test.__name__, test.__doc__
-    played.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
-    return played
+    assert first.name == "cluster"
+    run_test.__name__, run_test.__doc__ = test.__name__, test.__doc__
+    run_test.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+    return run_test

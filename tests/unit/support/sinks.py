@@ -10,74 +10,74 @@ from tenure.core.errors import Invalid
 from tenure.delivery.outbox import DeliveryResult, DestinationRoute
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Destination, Outgoing
-from tests.unit.support.agent_planes import Lives
+from tests.unit.support.agent_planes import AgentHarness
 
 
 class Sink:
-    """Takes what it is given, unless it is told not to."""
+    """Records the events it receives, unless a test lets it reject them or fail."""
 
     def __init__(self, name: str = "sink") -> None:
         self.name = name
-        self.seen: list[Outgoing] = []
+        self.events: list[Outgoing] = []
         self.refuses: set[str] = set()
-        """Agents whose events it says no to."""
+        """Agents whose events it rejects."""
         self.fails: set[str] = set()
-        """Agents whose events it stumbles over."""
+        """Agents whose events make it fail."""
         self.down = False
-        self.before: Callable[[Outgoing], None] = lambda _: None
+        self.on_event: Callable[[Outgoing], None] = lambda _: None
 
     async def take(self, event: Outgoing) -> None:
-        self.before(event)
+        self.on_event(event)
         if self.down or event.agent in self.fails:
             raise ConnectionError("nobody is there")
         if event.agent in self.refuses:
             raise Invalid("not this one")
-        self.seen.append(event)
+        self.events.append(event)
 
     @property
-    def told(self) -> list[tuple[str, int]]:
-        """Agent and sequence of what it took, in order."""
-        return [(event.agent, event.sequence) for event in self.seen]
+    def deliveries(self) -> list[tuple[str, int]]:
+        """Agent and sequence of each recorded event, in order."""
+        return [(event.agent, event.sequence) for event in self.events]
 
     def of(self, agent: str) -> list[int]:
         """The sequence numbers of one agent, in order."""
-        return [sequence for name, sequence in self.told if name == agent]
+        return [sequence for name, sequence in self.deliveries if name == agent]
 
 
-def relay_to(plane: Plane, *sinks: Sink, wanted: EventFilter | None = None) -> Relay:
-    """A relay that carries everything to these."""
+def relay_to(plane: Plane, *sinks: Sink, event_filter: EventFilter | None = None) -> Relay:
+    """A relay that carries all events to these sinks."""
     bus = LocalBus({sink.name: sink.take for sink in sinks})
     return Relay(
         plane,
         buses={},
         always=[
-            DestinationRoute(Destination(sink.name, sink.name), bus, wanted or EventFilter())
+            DestinationRoute(Destination(sink.name, sink.name), bus, event_filter or EventFilter())
             for sink in sinks
         ],
     )
 
 
-class Parked(NamedTuple):
-    """Two agents, and a sink that does not take what is told of one of them."""
+class ParkedStream(NamedTuple):
+    """Two agents, and a sink that rejects the events of one of them."""
 
     bad: str
     good: str
     sink: Sink
     relay: Relay
-    done: DeliveryResult
-    """What came of the first look."""
+    result: DeliveryResult
+    """The result of the first delivery pass."""
 
 
-async def parked(lives: Lives) -> Parked:
-    """Look once."""
-    bad, good = await lives.made("bad"), await lives.made("good")
+async def park_stream(harness: AgentHarness) -> ParkedStream:
+    """Run one delivery pass after which the events of one agent are parked."""
+    bad, good = await harness.create_ready("bad"), await harness.create_ready("good")
     sink = Sink()
     sink.refuses.add(bad)
-    relay = relay_to(lives.plane, sink)
+    relay = relay_to(harness.plane, sink)
     await relay.begin()
-    return Parked(bad, good, sink, relay, await relay.tick())
+    return ParkedStream(bad, good, sink, relay, await relay.tick())
 
 
-async def rows(lives):
-    """All events that are kept."""
-    return await lives.plane.store.list_events(limit=1_000)
+async def rows(harness):
+    """All stored events."""
+    return await harness.plane.store.list_events(limit=1_000)

@@ -1,4 +1,4 @@
-"""Small situations of an operation, and what the saga says of them."""
+"""Small situations of an operation, and the decisions of the saga in them."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ from tests.unit.support.saga_world import step
 
 LINE = Plan("line", stages=[step("a"), step("b"), step("c")])
 PAIR = Plan("pair", stages=[step("a"), [step("b"), step("c")]])
-TURN = Plan(
+PIVOT_PLAN = Plan(
     "turn", stages=[step("a"), step("p", kind=StepKind.PIVOT), step("r", kind=StepKind.RETRIABLE)]
 )
 BLIND = Plan("blind", stages=[step("a"), step("x", inspect=nobody_knows, undo=nothing)])
-ACCEPTED: tuple[object, ...] = (RecordKind.ACCEPTED, "", 100.0, {})
+ACCEPTED_RECORD: tuple[object, ...] = (RecordKind.ACCEPTED, "", 100.0, {})
 
 
-def folded(plan, *records):
-    """Where an operation stands after these records, the first accepted at 100."""
-    rows: list[Any] = [ACCEPTED, *((*row, {}) if len(row) == 3 else row for row in records)]
+def fold_records(plan, *records):
+    """The progress of an operation after these records; it was accepted at 100."""
+    rows: list[Any] = [ACCEPTED_RECORD, *((*row, {}) if len(row) == 3 else row for row in records)]
     return saga.fold(plan, [Record(n, *row) for n, row in enumerate(rows, 1)])
 
 
-def held(*names, **columns):
+def intents_of(*names, **columns):
     return {name: Intent(name, "", name, **columns) for name in names}
 
 
@@ -38,12 +38,13 @@ def wakes_at(plan, progress, intents, now=101.0):
     return found.wake_at
 
 
-def settled(plan, progress, act, name, ending, **said):
-    """What is written when this move ends at 101, having begun then, unless told otherwise."""
-    intent = said.pop("intent", None) or Intent(name, "", name)
-    said = {"started_at": 101.0, "now": 101.0, "jitter": 0.0, "signals": progress.signals, **said}
-    return saga.settle(progress, intent, Move(act, plan.steps[name]), ending, **said)
+def settle_move(plan, progress, act, name, ending, **options):
+    """The records of a move that starts and ends at 101, unless the options differ."""
+    intent = options.pop("intent", None) or Intent(name, "", name)
+    defaults = {"started_at": 101.0, "now": 101.0, "jitter": 0.0, "signals": progress.signals}
+    options = {**defaults, **options}
+    return saga.settle(progress, intent, Move(act, plan.steps[name]), ending, **options)
 
 
-def is_wanted(plan, progress, act, name, ending):
+def is_relevant(plan, progress, act, name, ending):
     return saga.is_relevant(progress, Move(act, plan.steps[name]), ending)

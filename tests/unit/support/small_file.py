@@ -1,4 +1,4 @@
-"""A small file with three tables, ways to hold or fail its COMMIT, and changes to hand in."""
+"""A small SQLite file with three tables, ways to pause or fail its COMMIT, and changes for it."""
 
 import asyncio
 from pathlib import Path
@@ -28,27 +28,27 @@ CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROW
 """
 
 
-class Held:
-    """Holds every COMMIT until it is let go."""
+class PausedFlush:
+    """Pauses every COMMIT until the test releases it."""
 
     def __init__(self) -> None:
-        self.held: list[tuple[Work, Done]] = []
+        self.waiting: list[tuple[Work, Done]] = []
 
     def __call__(self, work: Work, done: Done) -> None:
-        self.held.append((work, done))
+        self.waiting.append((work, done))
 
     def let_go(self) -> None:
-        work, done = self.held.pop(0)
+        work, done = self.waiting.pop(0)
         done(outcome(work))
 
     def fail(self, error: BaseException) -> None:
-        _, done = self.held.pop(0)
+        _, done = self.waiting.pop(0)
         done(error)
 
     def close(self) -> None: ...
 
 
-class Counted(Inline):
+class CountingFlush(Inline):
     def __init__(self) -> None:
         self.flushes = 0
 
@@ -57,8 +57,8 @@ class Counted(Inline):
         super().__call__(work, done)
 
 
-class Watched:
-    """A connection that can be told to fail."""
+class FailableConnection:
+    """A connection that fails the statements in `failing`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -78,7 +78,7 @@ class Watched:
         return self._connection.wal_checkpoint()
 
 
-def make(connection: Watched, flush: Any, **more: Any) -> Committer:
+def make(connection: FailableConnection, flush: Any, **more: Any) -> Committer:
     return Committer(connection, TABLES, flush=flush, **more)  # type: ignore[arg-type]
 
 
@@ -100,11 +100,11 @@ def change(
     return Change(name, guards, writes, admits)
 
 
-def names(connection: Watched) -> list[str]:
+def names(connection: FailableConnection) -> list[str]:
     return [name for (name,) in connection.execute("SELECT name FROM thing ORDER BY name")]
 
 
-def lines(connection: Watched) -> list[tuple[int, str]]:
+def lines(connection: FailableConnection) -> list[tuple[int, str]]:
     found = connection.execute("SELECT number, text FROM list ORDER BY number")
     return found.fetchall()  # type: ignore[no-any-return]
 
@@ -113,7 +113,7 @@ def bytes_of(path: Path | str) -> bytes:
     return Path(path).read_bytes()
 
 
-async def turn() -> None:
-    """Let everything that is ready run."""
+async def run_ready_tasks() -> None:
+    """Let all ready tasks run."""
     for _ in range(5):
         await asyncio.sleep(0)

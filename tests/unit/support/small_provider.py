@@ -1,4 +1,4 @@
-"""Holdings of the least provider there can be: resources made of parts, on a disk that may fail."""
+"""A minimal provider: resources that consist of parts, on a disk that may fail."""
 
 import asyncio
 from collections.abc import Mapping
@@ -22,44 +22,45 @@ APPLICATION_ID = 7
 
 
 class Failing(Inline):
-    """A COMMIT that can be told to fail, with what it wrote kept or not."""
+    """A COMMIT that a test can let fail, after or without writing."""
 
     def __init__(self) -> None:
-        self.kept: bool | None = None
+        self.fail_after_write: bool | None = None
+        """True: the next COMMIT writes and fails; False: it fails without writing."""
 
     def __call__(self, work: Work, done: Done) -> None:
-        if self.kept is None:
+        if self.fail_after_write is None:
             super().__call__(work, done)
             return
-        error = outcome(work) if self.kept else None
-        self.kept = None
+        error = outcome(work) if self.fail_after_write else None
+        self.fail_after_write = None
         asyncio.get_running_loop().call_soon(done, error or OSError("the disk said no"))
 
 
-def opened(folder: Path, **more: Any) -> Holdings:
-    given: dict[str, Any] = {"flush": Inline(), "application_id": APPLICATION_ID, **more}
+def open_small_provider(folder: Path, **more: Any) -> Holdings:
+    options: dict[str, Any] = {"flush": Inline(), "application_id": APPLICATION_ID, **more}
     return open_holdings(
         folder / "data" / "it.db",
         migrations=folder / "migrations",
         tables=TABLES,
         clock=StoppedClock(),
-        **given,
+        **options,
     )
 
 
 async def ensure(
     holdings: Holdings, at: ResourceKey, *names: str, size: object = 1
 ) -> Mapping[str, object]:
-    """A resource whose own rows are parts of these names."""
+    """Ensure a resource with parts of these names."""
 
     def extra_parts(before: Row | None) -> list[Put | Drop]:
-        there = [] if before is None else names_of(holdings, at)
+        existing = [] if before is None else names_of(holdings, at)
         return [
-            *(Drop("part", (at.text, name)) for name in there if name not in names),
+            *(Drop("part", (at.text, name)) for name in existing if name not in names),
             *(
                 Put("part", (at.text, name), {"size": size})  # type: ignore[dict-item]
                 for name in names
-                if name not in there
+                if name not in existing
             ),
         ]
 
@@ -81,7 +82,7 @@ def names_of(holdings: Holdings, at: ResourceKey) -> list[str]:
 
 
 class Things:
-    """The least provider there can be."""
+    """A minimal provider."""
 
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings

@@ -28,9 +28,9 @@ TENANT = "default"
 WORKER, RESTING = "temporal", "temporal/rest"
 
 
-REFUSED = (Rejected("the image is not there\nand more"), Done({}))
-STUCK = (Unavailable("the disk is full"),)
-LATER = (
+REFUSED_ENDINGS = (Rejected("the image is not there\nand more"), Done({}))
+STUCK_ENDINGS = (Unavailable("the disk is full"),)
+LATER_ENDINGS = (
     NotYet(1e-9, "still booting"), OutcomeUnknown("reset"), Waiting("approval"), Waiting("approval")
 )  # fmt: skip
 
@@ -73,9 +73,9 @@ class Bench:
         plans = [
             Plan("pivoted", stages=(self._step("one"), self._pivot())),
             Plan("linear", stages=tuple(self._step(name) for name in ("one", "two", "three"))),
-            Plan("refused", stages=(self._step("one"), self._named("two", *REFUSED))),
-            Plan("stuck", stages=(self._named("one", Rejected("no"), *STUCK),)),
-            Plan("later", stages=(self._named("one", *LATER),)),
+            Plan("refused", stages=(self._step("one"), self._named("two", *REFUSED_ENDINGS))),
+            Plan("stuck", stages=(self._named("one", Rejected("no"), *STUCK_ENDINGS),)),
+            Plan("later", stages=(self._named("one", *LATER_ENDINGS),)),
             Plan("siblings", stages=((self._step("one"), self._step("two")),)),
         ]
         self.plane, self.here = self._worker(plans)
@@ -189,7 +189,7 @@ class Bench:
         return answer.state
 
 
-def held(scenario) -> None:
+def run_on_bench(scenario) -> None:
     async def main() -> None:
         await scenario(Bench())
 

@@ -23,7 +23,14 @@ from tenure.core.errors import (
 from tenure.core.operation import OperationState
 from tenure.testing.faults import Fault
 from tenure.testing.operators import by
-from tests.unit.support.agent_planes import STRANGER, VIEWER, alive, fault, keyed, refusal
+from tests.unit.support.agent_planes import (
+    STRANGER,
+    VIEWER,
+    agent_test,
+    fault,
+    options_with_key,
+    refusal,
+)
 
 SUCCEEDED, COMPENSATED = OperationState.SUCCEEDED, OperationState.COMPENSATED
 
@@ -31,19 +38,19 @@ SUCCEEDED, COMPENSATED = OperationState.SUCCEEDED, OperationState.COMPENSATED
 # --- one after the other --------------------------------------------------------------------------
 
 
-@alive
-async def test_a_created_agent_holds_one_of_each_and_is_served(lives):
-    uid = await lives.made()
-    assert lives.held(uid) == sorted(SLOTS)
-    assert await lives.state() is AgentState.READY
-    whose, address = await invocations.address_of(lives.plane, CALLER, "alpha")
-    assert (whose, address) == (uid, f"{lives.world.holds(provider='runtime')[0].key.text}:1")
-    assert await lives.wrong() == []
+@agent_test
+async def test_a_created_agent_holds_one_of_each_and_is_served(harness):
+    uid = await harness.create_ready()
+    assert harness.holders(uid) == sorted(SLOTS)
+    assert await harness.agent_state() is AgentState.READY
+    whose, address = await invocations.address_of(harness.plane, CALLER, "alpha")
+    assert (whose, address) == (uid, f"{harness.world.holds(provider='runtime')[0].key.text}:1")
+    assert await harness.violations() == []
 
 
-@alive
-async def test_a_life_from_create_to_delete_leaves_nothing_but_its_history(lives):
-    uid = await lives.made()
+@agent_test
+async def test_a_life_from_create_to_delete_leaves_nothing_but_its_history(harness):
+    uid = await harness.create_ready()
     for verb, state in (
         ("suspend", AgentState.SUSPENDED),
         ("resume", AgentState.READY),
@@ -51,54 +58,63 @@ async def test_a_life_from_create_to_delete_leaves_nothing_but_its_history(lives
         ("resume", AgentState.READY),
         ("delete", AgentState.DELETED),
     ):
-        assert (await lives.verb(verb, uid)).state == SUCCEEDED
-        assert await lives.state(uid) is state
-        assert await lives.wrong() == []
-    assert lives.world.things == {}
-    assert await agent_views.list_resources(lives.plane, CALLER, uid) == []
-    assert len(await lives.rows("operation")) == 6
-    assert len(await lives.rows("audit")) == 6
+        assert (await harness.run_verb(verb, uid)).state == SUCCEEDED
+        assert await harness.agent_state(uid) is state
+        assert await harness.violations() == []
+    assert harness.world.things == {}
+    assert await agent_views.list_resources(harness.plane, CALLER, uid) == []
+    assert len(await harness.rows("operation")) == 6
+    assert len(await harness.rows("audit")) == 6
 
 
-@alive
-async def test_a_failed_create_undoes_itself_and_keeps_its_row_to_be_looked_at(lives):
-    fault(lives, "credentials", "ensure", Fault.REFUSED)
-    operation = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+@agent_test
+async def test_a_failed_create_undoes_itself_and_keeps_its_row_to_be_looked_at(harness):
+    fault(harness, "credentials", "ensure", Fault.REFUSED)
+    operation = await harness.wait_for(
+        await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
+    )
     assert operation.state == COMPENSATED
     assert "refuses" in operation.error
-    assert await lives.state() is AgentState.CREATE_FAILED
-    assert lives.world.things == {}
-    assert await lives.wrong() == []
+    assert await harness.agent_state() is AgentState.CREATE_FAILED
+    assert harness.world.things == {}
+    assert await harness.violations() == []
 
 
-@alive
-async def test_a_runtime_that_is_never_ready_is_undone_at_its_deadline(lives):
-    fault(lives, "runtime", "ensure", Fault.NEVER_READY)
-    began = lives.loop.time()
-    operation = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+@agent_test
+async def test_a_runtime_that_is_never_ready_is_undone_at_its_deadline(harness):
+    fault(harness, "runtime", "ensure", Fault.NEVER_READY)
+    began = harness.loop.time()
+    operation = await harness.wait_for(
+        await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
+    )
     assert operation.state == COMPENSATED
     assert "not ready after 6 s" in operation.error
-    assert lives.loop.time() - began < 8
-    assert lives.world.things == {}
+    assert harness.loop.time() - began < 8
+    assert harness.world.things == {}
 
 
-@alive
-async def test_a_runtime_provider_that_cannot_be_asked_ends_the_wait_too(lives):
+@agent_test
+async def test_a_runtime_provider_that_cannot_be_asked_ends_the_wait_too(harness):
     for nth in range(1, 200):
-        fault(lives, "runtime", "wait_ready", Fault.BUSY, nth)
-    operation = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+        fault(harness, "runtime", "wait_ready", Fault.BUSY, nth)
+    operation = await harness.wait_for(
+        await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
+    )
     assert operation.state == COMPENSATED
-    assert await lives.wrong() == []
+    assert await harness.violations() == []
 
 
 # --- names ----------------------------------------------------------------------------------------
 
 
-@alive
-async def test_of_fifty_creates_of_one_name_one_wins(lives):
+@agent_test
+async def test_of_fifty_creates_of_one_name_one_wins(harness):
     asked = [
         agents.create_agent(
-            lives.plane, CALLER, spec_of("alpha"), request_options=keyed(f"caller {number}")
+            harness.plane,
+            CALLER,
+            spec_of("alpha"),
+            request_options=options_with_key(f"caller {number}"),
         )
         for number in range(50)
     ]
@@ -106,93 +122,101 @@ async def test_of_fifty_creates_of_one_name_one_wins(lives):
     (winner,) = [answer for answer in answers if not isinstance(answer, Conflict)]
     refused = [answer for answer in answers if isinstance(answer, Conflict)]
     assert {answer.code for answer in refused} == {"name_taken"}
-    assert (await lives.done(winner)).state == SUCCEEDED
-    assert len(await lives.rows("agent")) == len(await lives.rows("reservation")) == 1
-    assert await lives.wrong() == []
+    assert (await harness.wait_for(winner)).state == SUCCEEDED
+    assert len(await harness.rows("agent")) == len(await harness.rows("reservation")) == 1
+    assert await harness.violations() == []
 
 
-@alive
-async def test_two_planes_on_one_store_do_not_share_a_name_either(lives):
-    first = lives.plane
-    await lives.start("another")
+@agent_test
+async def test_two_planes_on_one_store_do_not_share_a_name_either(harness):
+    first = harness.plane
+    await harness.start("another")
     asked = [
         agents.create_agent(plane, CALLER, spec_of("alpha"))
-        for plane in (first, lives.plane)
+        for plane in (first, harness.plane)
         for _ in range(5)
     ]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(not isinstance(answer, Conflict) for answer in answers) == 1
 
 
-@alive
-async def test_a_name_is_free_again_once_its_agent_is_deleted(lives):
-    first = await lives.made()
-    await lives.verb("delete")
-    second = await lives.made()
+@agent_test
+async def test_a_name_is_free_again_once_its_agent_is_deleted(harness):
+    first = await harness.create_ready()
+    await harness.run_verb("delete")
+    second = await harness.create_ready()
     assert first != second
-    assert (await agent_views.get_agent(lives.plane, CALLER, first)).state is AgentState.DELETED
-    assert await lives.wrong() == []
+    assert (await agent_views.get_agent(harness.plane, CALLER, first)).state is AgentState.DELETED
+    assert await harness.violations() == []
 
 
-@alive
-async def test_a_create_replaces_one_that_has_failed_under_a_new_uid(lives):
-    fault(lives, "access", "ensure", Fault.REFUSED)
-    failed = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
-    uid = await lives.made()
+@agent_test
+async def test_a_create_replaces_one_that_has_failed_under_a_new_uid(harness):
+    fault(harness, "access", "ensure", Fault.REFUSED)
+    failed = await harness.wait_for(
+        await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
+    )
+    uid = await harness.create_ready()
     assert uid != failed.agent
-    old = await lives.plane.store.find("agent", (failed.agent,))
+    old = await harness.plane.store.find("agent", (failed.agent,))
     assert (old["state"], old["spec"]) == (AgentState.DELETED, None)
     told = [
         row["type"]
-        for row in await lives.plane.store.list_events(limit=100)
+        for row in await harness.plane.store.list_events(limit=100)
         if row["agent"] == failed.agent and row["type"].startswith("agent.")
     ]
     assert told == ["agent.creating", "agent.create_failed", "agent.deleted"]
-    assert await lives.wrong() == []
+    assert await harness.violations() == []
 
 
-@alive
-async def test_a_create_that_was_abandoned_with_something_left_is_deleted_not_replaced(lives):
-    fault(lives, "credentials", "ensure", Fault.REFUSED)
-    fault(lives, "access", "remove", Fault.REFUSED)
-    operation = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+@agent_test
+async def test_a_create_that_was_abandoned_with_something_left_is_deleted_not_replaced(harness):
+    fault(harness, "credentials", "ensure", Fault.REFUSED)
+    fault(harness, "access", "remove", Fault.REFUSED)
+    operation = await harness.wait_for(
+        await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
+    )
     assert operation.state == OperationState.STUCK
-    await operations.abandon(lives.plane, by("an operator"), operation.id)
-    assert lives.held(operation.agent) == ["access"]
+    await operations.abandon(harness.plane, by("an operator"), operation.id)
+    assert harness.holders(operation.agent) == ["access"]
     refused = await refusal(
-        agents.create_agent(lives.plane, CALLER, spec_of("alpha")), "name_taken"
+        agents.create_agent(harness.plane, CALLER, spec_of("alpha")), "name_taken"
     )
     assert "left behind" in str(refused)
-    lives.fakes.access._refuses.clear()
-    assert (await lives.verb("delete")).state == SUCCEEDED
-    assert lives.world.things == {}
-    await lives.made()
+    harness.fakes.access._refuses.clear()
+    assert (await harness.run_verb("delete")).state == SUCCEEDED
+    assert harness.world.things == {}
+    await harness.create_ready()
 
 
-@alive
-async def test_the_name_of_a_living_agent_is_taken(lives):
-    await lives.made()
-    await refusal(agents.create_agent(lives.plane, CALLER, spec_of("alpha")), "name_taken")
-    await lives.verb("suspend")
-    await refusal(agents.create_agent(lives.plane, CALLER, spec_of("alpha")), "name_taken")
+@agent_test
+async def test_the_name_of_a_living_agent_is_taken(harness):
+    await harness.create_ready()
+    await refusal(agents.create_agent(harness.plane, CALLER, spec_of("alpha")), "name_taken")
+    await harness.run_verb("suspend")
+    await refusal(agents.create_agent(harness.plane, CALLER, spec_of("alpha")), "name_taken")
 
 
 # --- idempotency ----------------------------------------------------------------------------------
 
 
-@alive
-async def test_fifty_requests_with_one_key_are_one_operation(lives):
+@agent_test
+async def test_fifty_requests_with_one_key_are_one_operation(harness):
     asked = [
-        agents.create_agent(lives.plane, CALLER, spec_of("alpha"), request_options=keyed("k"))
+        agents.create_agent(
+            harness.plane, CALLER, spec_of("alpha"), request_options=options_with_key("k")
+        )
         for _ in range(50)
     ]
     answers = await asyncio.gather(*asked)
     assert len({answer.id for answer in answers}) == 1
-    assert len(await lives.rows("operation")) == 1
-    await lives.done(answers[0])
+    assert len(await harness.rows("operation")) == 1
+    await harness.wait_for(answers[0])
     deletes = await asyncio.gather(
         *(
-            agents.delete_agent(lives.plane, CALLER, "alpha", request_options=keyed("k"))
+            agents.delete_agent(
+                harness.plane, CALLER, "alpha", request_options=options_with_key("k")
+            )
             for _ in range(50)
         )
     )
@@ -200,75 +224,85 @@ async def test_fifty_requests_with_one_key_are_one_operation(lives):
     assert deletes[0].id != answers[0].id, "the same key may be used anew for another verb"
 
 
-@alive
-async def test_one_key_for_another_request_is_refused(lives):
-    await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), request_options=keyed("k"))
+@agent_test
+async def test_one_key_for_another_request_is_refused(harness):
+    await agents.create_agent(
+        harness.plane, CALLER, spec_of("alpha"), request_options=options_with_key("k")
+    )
     await refusal(
-        agents.create_agent(lives.plane, CALLER, spec_of("beta"), request_options=keyed("k")),
+        agents.create_agent(
+            harness.plane, CALLER, spec_of("beta"), request_options=options_with_key("k")
+        ),
         "idempotency_mismatch",
     )
 
 
-@alive
-async def test_the_keys_of_tenants_and_principals_are_their_own(lives):
+@agent_test
+async def test_the_keys_of_tenants_and_principals_are_their_own(harness):
     mine = await agents.create_agent(
-        lives.plane, CALLER, spec_of("alpha"), request_options=keyed("k")
+        harness.plane, CALLER, spec_of("alpha"), request_options=options_with_key("k")
     )
     other = CALLER._replace(principal="another")
     theirs = await agents.create_agent(
-        lives.plane, STRANGER, spec_of("alpha"), request_options=keyed("k")
+        harness.plane, STRANGER, spec_of("alpha"), request_options=options_with_key("k")
     )
     beside = await agents.create_agent(
-        lives.plane, other, spec_of("beta"), request_options=keyed("k")
+        harness.plane, other, spec_of("beta"), request_options=options_with_key("k")
     )
     assert len({mine.id, theirs.id, beside.id}) == 3
 
 
-@alive
-async def test_a_key_answers_with_its_operation_after_the_agent_is_deleted(lives):
+@agent_test
+async def test_a_key_answers_with_its_operation_after_the_agent_is_deleted(harness):
     created = await agents.create_agent(
-        lives.plane, CALLER, spec_of("alpha"), request_options=keyed("c")
+        harness.plane, CALLER, spec_of("alpha"), request_options=options_with_key("c")
     )
-    await lives.done(created)
-    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha", request_options=keyed("d"))
-    await lives.done(deleted)
+    await harness.wait_for(created)
+    deleted = await agents.delete_agent(
+        harness.plane, CALLER, "alpha", request_options=options_with_key("d")
+    )
+    await harness.wait_for(deleted)
     again = await agents.create_agent(
-        lives.plane, CALLER, spec_of("alpha"), request_options=keyed("c")
+        harness.plane, CALLER, spec_of("alpha"), request_options=options_with_key("c")
     )
     assert (again.id, again.state) == (created.id, SUCCEEDED)
-    again = await agents.delete_agent(lives.plane, CALLER, "alpha", request_options=keyed("d"))
-    assert again.id == deleted.id
-    assert lives.world.things == {}
-    assert await lives.rows("agent_name") == []
-
-
-@alive
-async def test_a_key_answers_also_when_what_was_started_is_there_no_more(lives):
-    created = await agents.create_agent(
-        lives.plane, CALLER, spec_of("alpha"), request_options=keyed("c")
+    again = await agents.delete_agent(
+        harness.plane, CALLER, "alpha", request_options=options_with_key("d")
     )
-    lives.fakes.runtime.missing = True
+    assert again.id == deleted.id
+    assert harness.world.things == {}
+    assert await harness.rows("agent_name") == []
+
+
+@agent_test
+async def test_a_key_answers_also_when_what_was_started_is_there_no_more(harness):
+    created = await agents.create_agent(
+        harness.plane, CALLER, spec_of("alpha"), request_options=options_with_key("c")
+    )
+    harness.fakes.runtime.missing = True
     again = await agents.create_agent(
-        lives.plane, CALLER, spec_of("alpha"), request_options=keyed("c")
+        harness.plane, CALLER, spec_of("alpha"), request_options=options_with_key("c")
     )
     assert again.id == created.id
 
 
-@alive
-async def test_what_its_runtime_does_not_find_is_accepted_undone_and_foretold(lives):
-    assert await creation.missing_files(lives.plane, spec_of("alpha")) == []
-    lives.fakes.runtime.missing = True
-    assert await creation.missing_files(lives.plane, spec_of("alpha")) == [
+@agent_test
+async def test_what_its_runtime_does_not_find_is_accepted_undone_and_foretold(harness):
+    assert await creation.missing_files(harness.plane, spec_of("alpha")) == []
+    harness.fakes.runtime.missing = True
+    assert await creation.missing_files(harness.plane, spec_of("alpha")) == [
         "command: it cannot be found"
     ]
-    ended = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    ended = await harness.wait_for(
+        await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
+    )
     assert ended.state == COMPENSATED
     assert "command: it cannot be found" in ended.error
-    assert lives.world.things == {}
+    assert harness.world.things == {}
 
 
-@alive
-async def test_a_request_that_meets_its_own_twin_is_told_the_same_operation(lives, monkeypatch):
+@agent_test
+async def test_a_request_that_meets_its_own_twin_is_told_the_same_operation(harness, monkeypatch):
     """The twin is accepted after this one has looked for its key, before it looks at the name."""
     real, answers = creation.claim_name, list[Any]()
 
@@ -276,14 +310,14 @@ async def test_a_request_that_meets_its_own_twin_is_told_the_same_operation(live
         if not answers:
             answers.append(None)
             asked = agents.create_agent(
-                lives.plane, CALLER, spec_of("alpha"), request_options=keyed("k")
+                harness.plane, CALLER, spec_of("alpha"), request_options=options_with_key("k")
             )
             answers[0] = await asked
         return await real(*given, **more)
 
     monkeypatch.setattr(creation, "claim_name", late)
     mine = await agents.create_agent(
-        lives.plane, CALLER, spec_of("alpha"), request_options=keyed("k")
+        harness.plane, CALLER, spec_of("alpha"), request_options=options_with_key("k")
     )
     assert mine.id == answers[0].id
 
@@ -291,132 +325,133 @@ async def test_a_request_that_meets_its_own_twin_is_told_the_same_operation(live
 # --- what is refused before anything is written ---------------------------------------------------
 
 
-@alive
-async def test_a_viewer_changes_nothing(lives):
-    await lives.made()
+@agent_test
+async def test_a_viewer_changes_nothing(harness):
+    await harness.create_ready()
     for asked in (
-        agents.create_agent(lives.plane, VIEWER, spec_of("beta")),
-        agents.suspend_agent(lives.plane, VIEWER, "alpha"),
-        agents.resume_agent(lives.plane, VIEWER, "alpha"),
-        agents.stop_agent(lives.plane, VIEWER, "alpha"),
-        agents.delete_agent(lives.plane, VIEWER, "alpha"),
+        agents.create_agent(harness.plane, VIEWER, spec_of("beta")),
+        agents.suspend_agent(harness.plane, VIEWER, "alpha"),
+        agents.resume_agent(harness.plane, VIEWER, "alpha"),
+        agents.stop_agent(harness.plane, VIEWER, "alpha"),
+        agents.delete_agent(harness.plane, VIEWER, "alpha"),
     ):
         with pytest.raises(Forbidden):
             await asked
-    assert len(await lives.rows("operation")) == 1
+    assert len(await harness.rows("operation")) == 1
 
 
-@alive
-async def test_what_the_runtime_cannot_enforce_is_refused_with_its_sentence(lives):
+@agent_test
+async def test_what_the_runtime_cannot_enforce_is_refused_with_its_sentence(harness):
     runtime = {"command": ["agent"], "network": {"egress": ["example.org"]}}
     with pytest.raises(Invalid, match=r"runtime\.network"):
-        await agents.create_agent(lives.plane, CALLER, spec_of("alpha", runtime=runtime))
-    assert await lives.rows("agent") == []
+        await agents.create_agent(harness.plane, CALLER, spec_of("alpha", runtime=runtime))
+    assert await harness.rows("agent") == []
 
 
-@alive
-async def test_a_verb_on_what_has_changed_since_is_refused(lives):
-    await lives.made()
-    known = (await agent_views.get_agent(lives.plane, CALLER, "alpha")).etag
-    await lives.verb("suspend")
+@agent_test
+async def test_a_verb_on_what_has_changed_since_is_refused(harness):
+    await harness.create_ready()
+    known = (await agent_views.get_agent(harness.plane, CALLER, "alpha")).etag
+    await harness.run_verb("suspend")
     with pytest.raises(PreconditionFailed):
         await agents.delete_agent(
-            lives.plane, CALLER, "alpha", request_options=RequestOptions(if_match=known)
+            harness.plane, CALLER, "alpha", request_options=RequestOptions(if_match=known)
         )
-    now = (await agent_views.get_agent(lives.plane, CALLER, "alpha")).etag
-    await lives.done(
+    now = (await agent_views.get_agent(harness.plane, CALLER, "alpha")).etag
+    await harness.wait_for(
         await agents.delete_agent(
-            lives.plane, CALLER, "alpha", request_options=RequestOptions(if_match=now)
+            harness.plane, CALLER, "alpha", request_options=RequestOptions(if_match=now)
         )
     )
 
 
-@alive
-async def test_a_verb_that_has_no_row_from_here_is_refused(lives):
-    uid = await lives.made()
-    await refusal(agents.resume_agent(lives.plane, CALLER, "alpha"), "wrong_state")
-    await lives.verb("suspend")
-    await refusal(agents.suspend_agent(lives.plane, CALLER, "alpha"), "wrong_state")
-    await lives.verb("delete")
+@agent_test
+async def test_a_verb_that_has_no_row_from_here_is_refused(harness):
+    uid = await harness.create_ready()
+    await refusal(agents.resume_agent(harness.plane, CALLER, "alpha"), "wrong_state")
+    await harness.run_verb("suspend")
+    await refusal(agents.suspend_agent(harness.plane, CALLER, "alpha"), "wrong_state")
+    await harness.run_verb("delete")
     for ask in (agents.resume_agent, agents.suspend_agent, agents.delete_agent, agents.stop_agent):
-        await refusal(ask(lives.plane, CALLER, uid), "wrong_state")
+        await refusal(ask(harness.plane, CALLER, uid), "wrong_state")
         with pytest.raises(NotFound):
-            await ask(lives.plane, CALLER, "alpha")
+            await ask(harness.plane, CALLER, "alpha")
 
 
-@alive
-async def test_a_resume_waits_for_nobody_and_is_refused_while_another_works(lives):
-    await lives.made()
-    operation = await agents.suspend_agent(lives.plane, CALLER, "alpha")
+@agent_test
+async def test_a_resume_waits_for_nobody_and_is_refused_while_another_works(harness):
+    await harness.create_ready()
+    operation = await agents.suspend_agent(harness.plane, CALLER, "alpha")
     refused = await refusal(
-        agents.resume_agent(lives.plane, CALLER, "alpha"), "operation_in_progress"
+        agents.resume_agent(harness.plane, CALLER, "alpha"), "operation_in_progress"
     )
     assert refused.holder == operation.id
 
 
-@alive
-async def test_another_tenants_agent_is_as_absent_as_one_that_never_was(lives):
-    uid = await lives.made()
+@agent_test
+async def test_another_tenants_agent_is_as_absent_as_one_that_never_was(harness):
+    uid = await harness.create_ready()
     for name in ("alpha", uid):
         for asked in (
-            agent_views.get_agent(lives.plane, STRANGER, name),
-            agent_views.list_resources(lives.plane, STRANGER, name),
-            invocations.address_of(lives.plane, STRANGER, name),
-            agent_views.logs(lives.plane, STRANGER, name),
-            agent_views.follow_logs(lives.plane, STRANGER, name, since=0),
-            agents.suspend_agent(lives.plane, STRANGER, name),
-            agents.resume_agent(lives.plane, STRANGER, name),
-            agents.stop_agent(lives.plane, STRANGER, name),
-            agents.delete_agent(lives.plane, STRANGER, name),
+            agent_views.get_agent(harness.plane, STRANGER, name),
+            agent_views.list_resources(harness.plane, STRANGER, name),
+            invocations.address_of(harness.plane, STRANGER, name),
+            agent_views.logs(harness.plane, STRANGER, name),
+            agent_views.follow_logs(harness.plane, STRANGER, name, since=0),
+            agents.suspend_agent(harness.plane, STRANGER, name),
+            agents.resume_agent(harness.plane, STRANGER, name),
+            agents.stop_agent(harness.plane, STRANGER, name),
+            agents.delete_agent(harness.plane, STRANGER, name),
         ):
             with pytest.raises(NotFound) as refused:
                 await asked
             assert str(refused.value) == f"there is no agent {name}"
-    assert await agent_views.list_agents(lives.plane, STRANGER) == []
+    assert await agent_views.list_agents(harness.plane, STRANGER) == []
     with pytest.raises(NotFound):
-        await agents.create_agent(lives.plane, STRANGER, spec_of("beta", parent="alpha"))
-    assert await lives.state() is AgentState.READY
+        await agents.create_agent(harness.plane, STRANGER, spec_of("beta", parent="alpha"))
+    assert await harness.agent_state() is AgentState.READY
 
 
-@alive
-async def test_another_tenants_operation_is_invisible(lives):
-    await lives.made()
-    (operation,) = [row["id"] for row in await lives.rows("operation")]
+@agent_test
+async def test_another_tenants_operation_is_invisible(harness):
+    await harness.create_ready()
+    (operation,) = [row["id"] for row in await harness.rows("operation")]
     for ask in (reads.get_operation, reads.wait):
         with pytest.raises(NotFound):
-            await ask(lives.plane, "elsewhere", operation)
+            await ask(harness.plane, "elsewhere", operation)
     for verb in (operations.cancel, operations.retry, operations.abandon):
         with pytest.raises(NotFound):
-            await verb(lives.plane, by("stranger", "elsewhere"), operation)
-    assert await reads.list_operations(lives.plane, "elsewhere") == []
+            await verb(harness.plane, by("stranger", "elsewhere"), operation)
+    assert await reads.list_operations(harness.plane, "elsewhere") == []
 
 
 # --- quotas ---------------------------------------------------------------------------------------
 
 
-@alive
-async def test_a_quota_is_not_exceeded_by_fifty_creates_at_once(lives):
-    await quotas.set_quota(lives.plane, CALLER, most=7)
+@agent_test
+async def test_a_quota_is_not_exceeded_by_fifty_creates_at_once(harness):
+    await quotas.set_quota(harness.plane, CALLER, most=7)
     asked = [
-        agents.create_agent(lives.plane, CALLER, spec_of(f"agent-{number}")) for number in range(50)
+        agents.create_agent(harness.plane, CALLER, spec_of(f"agent-{number}"))
+        for number in range(50)
     ]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     refused = [answer for answer in answers if isinstance(answer, Conflict)]
     assert {answer.code for answer in refused} == {"quota_exceeded"}
     assert len(refused) == 43
-    assert (await quotas.get_quota(lives.plane, CALLER)).used == 7
+    assert (await quotas.get_quota(harness.plane, CALLER)).used == 7
 
 
-@alive
-async def test_a_place_is_given_back_by_compensation_and_by_delete(lives):
-    await quotas.set_quota(lives.plane, CALLER, most=1)
-    fault(lives, "runtime", "ensure", Fault.REFUSED)
-    await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
-    assert (await quotas.get_quota(lives.plane, CALLER)).used == 0
-    await lives.made("beta")
-    await refusal(agents.create_agent(lives.plane, CALLER, spec_of("gamma")), "quota_exceeded")
-    await lives.verb("suspend", "beta")
-    assert (await quotas.get_quota(lives.plane, CALLER)).used == 1
-    await lives.verb("delete", "beta")
-    assert (await quotas.get_quota(lives.plane, CALLER)).used == 0
-    await lives.made("gamma")
+@agent_test
+async def test_a_place_is_given_back_by_compensation_and_by_delete(harness):
+    await quotas.set_quota(harness.plane, CALLER, most=1)
+    fault(harness, "runtime", "ensure", Fault.REFUSED)
+    await harness.wait_for(await agents.create_agent(harness.plane, CALLER, spec_of("alpha")))
+    assert (await quotas.get_quota(harness.plane, CALLER)).used == 0
+    await harness.create_ready("beta")
+    await refusal(agents.create_agent(harness.plane, CALLER, spec_of("gamma")), "quota_exceeded")
+    await harness.run_verb("suspend", "beta")
+    assert (await quotas.get_quota(harness.plane, CALLER)).used == 1
+    await harness.run_verb("delete", "beta")
+    assert (await quotas.get_quota(harness.plane, CALLER)).used == 0
+    await harness.create_ready("gamma")

@@ -29,7 +29,7 @@ from tenure.ports.store import Change, Put
 from tenure.testing.faults import Fault
 from tenure.testing.loop import run
 from tenure.testing.operators import by
-from tests.unit.support.agent_planes import Lives, alive, fault, refusal
+from tests.unit.support.agent_planes import AgentHarness, agent_test, fault, refusal
 
 
 def reference(count, owns, root):
@@ -81,12 +81,12 @@ def reachable(count, owns):
         owns = {(one, other) for one, other in owns if other != stray[0]}
 
 
-async def made(lives, count, owns):
+async def made(harness, count, owns):
     """The agents of a graph, READY, with its edges."""
-    uids = [await lives.made(f"agent-{number}") for number in range(count)]
+    uids = [await harness.create_ready(f"agent-{number}") for number in range(count)]
     for owner, target in sorted(owns):
         await owned_kinds.own(
-            lives.plane,
+            harness.plane,
             CALLER,
             uids[owner],
             kind=EdgeKind.AGENT,
@@ -96,70 +96,70 @@ async def made(lives, count, owns):
     return uids
 
 
-async def standing(lives, uids):
-    rows = [await lives.plane.store.find("agent", (uid,)) for uid in uids]
+async def standing(harness, uids):
+    rows = [await harness.plane.store.find("agent", (uid,)) for uid in uids]
     return {number for number, row in enumerate(rows) if row["state"] != AgentState.DELETED}
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_small_graph_ends_as_the_reference_says(seed):
     async def play(loop):
-        lives = Lives(loop)
-        await lives.start()
+        harness = AgentHarness(loop)
+        await harness.start()
         rng = random.Random(f"graph/{seed}")
         count = rng.randint(2, 9)
         owns = graph(rng, count, extra=rng.randint(0, 6))
         root = rng.randrange(count)
-        uids = await made(lives, count, owns)
+        uids = await made(harness, count, owns)
         wanted = reference(count, owns, root) - {root}
-        row = await lives.plane.store.find("agent", (uids[root],))
+        row = await harness.plane.store.find("agent", (uids[root],))
         assert row is not None
-        shown = await cascade.tree(lives.plane, row, limit=1_000)
+        shown = await cascade.tree(harness.plane, row, limit=1_000)
         fated = {uids.index(one.target) for one in shown if one.fate == "delete"}
         assert fated == set(range(count)) - wanted - {root}
-        deleted = await lives.verb("delete", uids[root], drain_seconds=0.0)
+        deleted = await harness.run_verb("delete", uids[root], drain_seconds=0.0)
         assert deleted.state == "SUCCEEDED", deleted.error
-        assert await standing(lives, uids) == wanted
+        assert await standing(harness, uids) == wanted
         kept = {uids[number] for number in wanted}
-        assert {thing.key.agent for thing in lives.world.things.values()} == kept
-        rows = await lives.rows("edge")
+        assert {thing.key.agent for thing in harness.world.things.values()} == kept
+        rows = await harness.rows("edge")
         left = {(row["owner"], row["target"]) for row in rows if row["kind"] == EdgeKind.AGENT}
         assert left == {(uids[a], uids[b]) for a, b in owns if a in wanted and b in wanted}
         others = [(row["kind"], row["owner"]) for row in rows if row["kind"] != EdgeKind.AGENT]
         assert sorted(others) == sorted((EdgeKind.CREDENTIAL, uid) for uid in kept)
-        assert await lives.wrong() == []
+        assert await harness.violations() == []
 
     run(seed, play)
 
 
 @pytest.mark.parametrize("verb", ["suspend", "stop"])
 def test_what_an_agent_owns_goes_on_serving_while_it_rests(verb):
-    @alive
-    async def play(lives):
-        await lives.made("top")
-        await lives.made("below", parent="top")
-        await lives.verb(verb, "top")
-        await refusal(invocations.address_of(lives.plane, CALLER, "top"), "suspended")
-        assert await lives.state("below") is AgentState.READY
-        await invocations.address_of(lives.plane, CALLER, "below")
+    @agent_test
+    async def play(harness):
+        await harness.create_ready("top")
+        await harness.create_ready("below", parent="top")
+        await harness.run_verb(verb, "top")
+        await refusal(invocations.address_of(harness.plane, CALLER, "top"), "suspended")
+        assert await harness.agent_state("below") is AgentState.READY
+        await invocations.address_of(harness.plane, CALLER, "below")
 
     play()
 
 
-@alive
-async def test_one_commit_closes_everything_below_and_taking_it_back_opens_it(lives):
-    await lives.made("top")
-    await lives.made("middle", parent="top")
-    await lives.made("bottom", parent="middle")
-    fault(lives, "runtime", "status", Fault.LOST)  # it drains for a while
-    deleted = await agents.delete_agent(lives.plane, CALLER, "top")
-    await refusal(invocations.address_of(lives.plane, CALLER, "bottom"), "wrong_state")
-    below = agents.create_agent(lives.plane, CALLER, spec_of("more", parent="bottom"))
+@agent_test
+async def test_one_commit_closes_everything_below_and_taking_it_back_opens_it(harness):
+    await harness.create_ready("top")
+    await harness.create_ready("middle", parent="top")
+    await harness.create_ready("bottom", parent="middle")
+    fault(harness, "runtime", "status", Fault.LOST)  # it drains for a while
+    deleted = await agents.delete_agent(harness.plane, CALLER, "top")
+    await refusal(invocations.address_of(harness.plane, CALLER, "bottom"), "wrong_state")
+    below = agents.create_agent(harness.plane, CALLER, spec_of("more", parent="bottom"))
     await refusal(below, "wrong_state")
-    assert await lives.state("bottom") is AgentState.READY
-    await operations.cancel(lives.plane, by("ann"), deleted.id)
-    await lives.done(deleted)
-    await invocations.address_of(lives.plane, CALLER, "bottom")
+    assert await harness.agent_state("bottom") is AgentState.READY
+    await operations.cancel(harness.plane, by("ann"), deleted.id)
+    await harness.wait_for(deleted)
+    await invocations.address_of(harness.plane, CALLER, "bottom")
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -167,36 +167,36 @@ def test_no_child_is_made_under_an_owner_that_is_going(seed):
     """A grandchild is asked for at the moment at which its grandparent is deleted."""
 
     async def play(loop):
-        lives = Lives(loop)
-        await lives.start()
-        await lives.made("top")
-        await lives.made("middle", parent="top")
+        harness = AgentHarness(loop)
+        await harness.start()
+        await harness.create_ready("top")
+        await harness.create_ready("middle", parent="top")
         rng = random.Random(f"race/{seed}")
 
         async def later(asked):
             await asyncio.sleep(rng.choice((0.0, 0.0, 0.005, 0.01)))
             return await asked
 
-        child = agents.create_agent(lives.plane, CALLER, spec_of("child", parent="middle"))
-        gone = agents.delete_agent(lives.plane, CALLER, "top", drain_seconds=0.0)
+        child = agents.create_agent(harness.plane, CALLER, spec_of("child", parent="middle"))
+        gone = agents.delete_agent(harness.plane, CALLER, "top", drain_seconds=0.0)
         asked = later(child), later(gone)
         answers: Any = await asyncio.gather(*asked, return_exceptions=True)
-        await lives.done(answers[1])
+        await harness.wait_for(answers[1])
         await asyncio.sleep(60)
-        assert lives.world.things == {}, answers[0]
-        assert isinstance(answers[0], Conflict) or await lives.rows("agent_name") == []
+        assert harness.world.things == {}, answers[0]
+        assert isinstance(answers[0], Conflict) or await harness.rows("agent_name") == []
 
     run(seed, play)
 
 
-@alive
-async def test_a_child_is_reassigned_where_its_edge_says_so(lives):
-    await lives.made("heir")
-    await lives.made("parent")
-    child = await lives.made("child", parent="parent", on_delete="reassign:heir")
-    await lives.made("other", parent="parent")
-    row = await agent_views.get_agent_row(lives.plane, CALLER, "parent")
-    shown = await cascade.tree(lives.plane, row, limit=100)
+@agent_test
+async def test_a_child_is_reassigned_where_its_edge_says_so(harness):
+    await harness.create_ready("heir")
+    await harness.create_ready("parent")
+    child = await harness.create_ready("child", parent="parent", on_delete="reassign:heir")
+    await harness.create_ready("other", parent="parent")
+    row = await agent_views.get_agent_row(harness.plane, CALLER, "parent")
+    shown = await cascade.tree(harness.plane, row, limit=100)
     assert sorted((one.kind, one.name, one.fate.partition(":")[0]) for one in shown)[:2] == [
         ("agent", "child", "reassign"),
         ("agent", "other", "delete"),
@@ -205,58 +205,58 @@ async def test_a_child_is_reassigned_where_its_edge_says_so(lives):
         ("credential", "revoke"),
         ("credential", "revoke"),  # of the parent and of the other
     ]
-    await lives.verb("delete", "parent")
-    assert await lives.state("child") is AgentState.READY
-    heir = await agent_views.get_agent(lives.plane, CALLER, "heir")
-    assert (await agent_views.get_agent(lives.plane, CALLER, "child")).parent == heir.uid
-    assert len(lives.held(child)) == 4
-    await lives.verb("delete", "heir")
-    assert lives.world.things == {}
+    await harness.run_verb("delete", "parent")
+    assert await harness.agent_state("child") is AgentState.READY
+    heir = await agent_views.get_agent(harness.plane, CALLER, "heir")
+    assert (await agent_views.get_agent(harness.plane, CALLER, "child")).parent == heir.uid
+    assert len(harness.holders(child)) == 4
+    await harness.run_verb("delete", "heir")
+    assert harness.world.things == {}
 
 
-@alive
-async def test_an_heir_that_goes_too_inherits_nothing(lives):
-    await lives.made("top")
-    await lives.made("heir", parent="top")
-    await lives.made("child", parent="top", on_delete="reassign:heir")
-    await lives.verb("delete", "top")
-    assert lives.world.things == {}
+@agent_test
+async def test_an_heir_that_goes_too_inherits_nothing(harness):
+    await harness.create_ready("top")
+    await harness.create_ready("heir", parent="top")
+    await harness.create_ready("child", parent="top", on_delete="reassign:heir")
+    await harness.run_verb("delete", "top")
+    assert harness.world.things == {}
 
 
-@alive
-async def test_two_deletions_in_one_ring_do_not_wait_for_each_other(lives):
-    uids = [*await made(lives, 3, {(0, 1), (1, 2)}), await lives.made("outside")]
+@agent_test
+async def test_two_deletions_in_one_ring_do_not_wait_for_each_other(harness):
+    uids = [*await made(harness, 3, {(0, 1), (1, 2)}), await harness.create_ready("outside")]
     for owner, target in ((3, 0), (2, 0)):
         await owned_kinds.own(
-            lives.plane,
+            harness.plane,
             CALLER,
             uids[owner],
             kind=EdgeKind.AGENT,
             target=uids[target],
             on_delete="revoke",
         )
-    first = await agents.delete_agent(lives.plane, CALLER, uids[0], drain_seconds=0.0)
-    second = await agents.delete_agent(lives.plane, CALLER, uids[1], drain_seconds=0.0)
+    first = await agents.delete_agent(harness.plane, CALLER, uids[0], drain_seconds=0.0)
+    second = await agents.delete_agent(harness.plane, CALLER, uids[1], drain_seconds=0.0)
     for one in (first, second):
-        assert (await lives.done(one)).state == "SUCCEEDED"
-    assert await standing(lives, uids) == {3}
+        assert (await harness.wait_for(one)).state == "SUCCEEDED"
+    assert await standing(harness, uids) == {3}
 
 
-@alive
-async def test_what_there_was_no_time_to_ask_for_is_asked_at_the_next_look(lives, monkeypatch):
+@agent_test
+async def test_what_there_was_no_time_to_ask_for_is_asked_at_the_next_look(harness, monkeypatch):
     monkeypatch.setattr(cascade, "REQUESTS_AT_ONCE", 1)
     monkeypatch.setattr(cascade, "REQUEST_SECONDS", 0.0)
-    uids = await made(lives, 4, {(0, 1), (1, 2), (1, 3)})
-    top = await agents.delete_agent(lives.plane, CALLER, uids[0], drain_seconds=0.0)
-    below = await cascade.delete_below(lives.plane, uids[0], top.id)
+    uids = await made(harness, 4, {(0, 1), (1, 2), (1, 3)})
+    top = await agents.delete_agent(harness.plane, CALLER, uids[0], drain_seconds=0.0)
+    below = await cascade.delete_below(harness.plane, uids[0], top.id)
     assert (len(below.left), below.more) == (3, True)
-    assert (await lives.done(top)).state == "SUCCEEDED"
-    assert await standing(lives, uids) == set()
+    assert (await harness.wait_for(top)).state == "SUCCEEDED"
+    assert await standing(harness, uids) == set()
 
 
-async def deep(lives, count, *, top="agent-0"):
+async def deep(harness, count, *, top="agent-0"):
     """So many READY agents, each owned by the one before it, as rows alone; their uids."""
-    uids = [await lives.made(top)]
+    uids = [await harness.create_ready(top)]
     for number in range(1, count):
         uid, name = f"{number:032x}", f"{top}-{number}"
         row = {
@@ -270,29 +270,29 @@ async def deep(lives, count, *, top="agent-0"):
         }
         edge = ownership.put_edge("default", uids[-1], EdgeKind.AGENT, uid, now=0.0)
         named = Put("agent_name", ("default", name), {"agent": uid})
-        await lives.plane.store.commit(Change("", (), (Put("agent", (uid,), row), named, edge)))
+        await harness.plane.store.commit(Change("", (), (Put("agent", (uid,), row), named, edge)))
         uids.append(uid)
     return uids
 
 
-@alive
-async def test_a_chain_of_owners_is_bounded(lives):
-    await deep(lives, OWNERS_MAX + 3)
+@agent_test
+async def test_a_chain_of_owners_is_bounded(harness):
+    await deep(harness, OWNERS_MAX + 3)
     below = spec_of("deep", parent=f"agent-0-{OWNERS_MAX + 2}")
     with pytest.raises(LimitExceeded):
-        await agents.create_agent(lives.plane, CALLER, below)
+        await agents.create_agent(harness.plane, CALLER, below)
 
 
-@alive
-async def test_a_chain_of_owners_is_bounded_from_below_too(lives):
-    uids = await deep(lives, OWNERS_MAX)
-    await lives.made("top")
-    await lives.made("above")
+@agent_test
+async def test_a_chain_of_owners_is_bounded_from_below_too(harness):
+    uids = await deep(harness, OWNERS_MAX)
+    await harness.create_ready("top")
+    await harness.create_ready("above")
 
     async def own(owner, target):
         kind = EdgeKind.AGENT
         await owned_kinds.own(
-            lives.plane, CALLER, owner, kind=kind, target=target, on_delete="revoke"
+            harness.plane, CALLER, owner, kind=kind, target=target, on_delete="revoke"
         )
 
     await own("top", uids[0])
@@ -301,24 +301,24 @@ async def test_a_chain_of_owners_is_bounded_from_below_too(lives):
     await own("above", uids[1])  # it has an owner already: nothing is further down
 
 
-@alive
+@agent_test
 async def test_a_deletion_that_does_nothing_but_fail_is_stuck_and_goes_on_once_it_can(
-    lives, monkeypatch
+    harness, monkeypatch
 ):
     async def broken(*_):
         raise RecursionError("too deep")
 
-    uids = await made(lives, 2, {(0, 1)})
+    uids = await made(harness, 2, {(0, 1)})
     with monkeypatch.context() as patch:
         patch.setattr(cascade, "delete_below", broken)
-        asked = await agents.delete_agent(lives.plane, CALLER, uids[0], drain_seconds=0.0)
+        asked = await agents.delete_agent(harness.plane, CALLER, uids[0], drain_seconds=0.0)
         await asyncio.sleep(1_200)
-        found = await reads.get_operation(lives.plane, CALLER.tenant, asked.id)
+        found = await reads.get_operation(harness.plane, CALLER.tenant, asked.id)
         assert found.state == "STUCK"
         assert "sub_agents was not done and failed 32 times in a row: " in str(found.error)
     await asyncio.sleep(60)
-    assert (await reads.get_operation(lives.plane, CALLER.tenant, asked.id)).state == "SUCCEEDED"
-    assert lives.world.things == {}
+    assert (await reads.get_operation(harness.plane, CALLER.tenant, asked.id)).state == "SUCCEEDED"
+    assert harness.world.things == {}
 
 
 async def written(tmp_path, count, owns):

@@ -20,218 +20,220 @@ from tenure.reconcilers import grants
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.faults import Fault
-from tests.unit.support.agent_planes import alive, fault, refusal
+from tests.unit.support.agent_planes import agent_test, fault, refusal
 
 
-async def subscribed(lives, caller=CALLER, name="mine", **more):
+async def subscribed(harness, caller=CALLER, name="mine", **more):
     """A pull subscription; its id."""
     asked = SubscriptionRequest(name, SubscriptionKind.PULL, **more)
-    return (await subscriptions.create_subscription(lives.plane, caller, asked))[0].id
+    return (await subscriptions.create_subscription(harness.plane, caller, asked))[0].id
 
 
-async def subscriptions_left(lives):
-    return sorted(row["name"] for row in await lives.rows("subscription"))
+async def subscriptions_left(harness):
+    return sorted(row["name"] for row in await harness.rows("subscription"))
 
 
-@alive
-async def test_what_an_agent_subscribed_to_goes_with_it_or_to_its_heir(lives):
-    maker, heir = await lives.made("maker"), await lives.made("heir")
+@agent_test
+async def test_what_an_agent_subscribed_to_goes_with_it_or_to_its_heir(harness):
+    maker, heir = await harness.create_ready("maker"), await harness.create_ready("heir")
     asking = CALLER._replace(principal=maker)
-    await subscribed(lives, asking, "gone")
-    kept = await subscribed(lives, asking, "kept")
-    await subscribed(lives, name="another")
+    await subscribed(harness, asking, "gone")
+    kept = await subscribed(harness, asking, "kept")
+    await subscribed(harness, name="another")
     await owned_kinds.own(
-        lives.plane, CALLER, maker, kind=EdgeKind.WEBHOOK, target=kept, on_delete="reassign:heir"
+        harness.plane, CALLER, maker, kind=EdgeKind.WEBHOOK, target=kept, on_delete="reassign:heir"
     )
-    row = await agent_views.get_agent_row(lives.plane, CALLER, "maker")
-    shown = await cascade.tree(lives.plane, row, limit=100)
+    row = await agent_views.get_agent_row(harness.plane, CALLER, "maker")
+    shown = await cascade.tree(harness.plane, row, limit=100)
     fates = sorted(one.fate for one in shown if one.kind == "webhook")
     assert fates == [f"reassign:{heir}", "revoke"]
-    await lives.verb("delete", "maker")
-    assert await subscriptions_left(lives) == ["another", "kept"]
-    owners = [(r["owner"], r["target"]) for r in await lives.rows("edge") if r["kind"] == "webhook"]
+    await harness.run_verb("delete", "maker")
+    assert await subscriptions_left(harness) == ["another", "kept"]
+    owners = [
+        (r["owner"], r["target"]) for r in await harness.rows("edge") if r["kind"] == "webhook"
+    ]
     assert owners == [(heir, kept)]
-    await lives.verb("delete", "heir")
-    assert await subscriptions_left(lives) == ["another"]
-    assert await lives.rows("edge") == []
+    await harness.run_verb("delete", "heir")
+    assert await subscriptions_left(harness) == ["another"]
+    assert await harness.rows("edge") == []
 
 
-@alive
-async def test_a_subscription_that_another_agent_owns_too_stays_with_that_one(lives):
-    maker, other = await lives.made("maker"), await lives.made("other")
-    await lives.made("subject")
+@agent_test
+async def test_a_subscription_that_another_agent_owns_too_stays_with_that_one(harness):
+    maker, other = await harness.create_ready("maker"), await harness.create_ready("other")
+    await harness.create_ready("subject")
     asking = CALLER._replace(principal=maker)
-    shared = await subscribed(lives, asking, "shared")
-    await subscribed(lives, asking, "about", agent="subject")
+    shared = await subscribed(harness, asking, "shared")
+    await subscribed(harness, asking, "about", agent="subject")
     await owned_kinds.own(
-        lives.plane, CALLER, other, kind=EdgeKind.WEBHOOK, target=shared, on_delete="revoke"
+        harness.plane, CALLER, other, kind=EdgeKind.WEBHOOK, target=shared, on_delete="revoke"
     )
-    row = await agent_views.get_agent_row(lives.plane, CALLER, "maker")
-    shown = await cascade.tree(lives.plane, row, limit=100)
+    row = await agent_views.get_agent_row(harness.plane, CALLER, "maker")
+    shown = await cascade.tree(harness.plane, row, limit=100)
     assert sorted(one.fate for one in shown if one.kind == "webhook") == ["keep", "revoke"]
-    await lives.verb("delete", "maker")
-    assert await subscriptions_left(lives) == ["shared"], "nobody hears for who is gone"
-    await lives.verb("delete", "other")
-    assert await subscriptions_left(lives) == []
+    await harness.run_verb("delete", "maker")
+    assert await subscriptions_left(harness) == ["shared"], "nobody hears for who is gone"
+    await harness.run_verb("delete", "other")
+    assert await subscriptions_left(harness) == []
 
 
-@alive
-async def test_what_an_heir_has_already_it_has_once(lives):
-    maker, heir = await lives.made("maker"), await lives.made("heir")
-    kept = await subscribed(lives, CALLER._replace(principal=maker), "kept")
+@agent_test
+async def test_what_an_heir_has_already_it_has_once(harness):
+    maker, heir = await harness.create_ready("maker"), await harness.create_ready("heir")
+    kept = await subscribed(harness, CALLER._replace(principal=maker), "kept")
     for owner, on_delete in ((heir, "revoke"), (maker, "reassign:heir")):
         await owned_kinds.own(
-            lives.plane, CALLER, owner, kind=EdgeKind.WEBHOOK, target=kept, on_delete=on_delete
+            harness.plane, CALLER, owner, kind=EdgeKind.WEBHOOK, target=kept, on_delete=on_delete
         )
-    await lives.verb("delete", "maker")
-    assert await subscriptions_left(lives) == ["kept"]
-    await subscriptions.delete_subscription(lives.plane, CALLER, kept)
-    assert [row["kind"] for row in await lives.rows("edge")] == [EdgeKind.CREDENTIAL]
+    await harness.run_verb("delete", "maker")
+    assert await subscriptions_left(harness) == ["kept"]
+    await subscriptions.delete_subscription(harness.plane, CALLER, kept)
+    assert [row["kind"] for row in await harness.rows("edge")] == [EdgeKind.CREDENTIAL]
 
 
-@alive
-async def test_nobody_subscribes_below_or_to_an_agent_that_is_going(lives):
-    uid = await lives.made()
+@agent_test
+async def test_nobody_subscribes_below_or_to_an_agent_that_is_going(harness):
+    uid = await harness.create_ready()
     asking = CALLER._replace(principal=uid)
-    lives.fakes.runtime.busy |= {thing.key.text for thing in lives.world.holds()}
-    await agents.delete_agent(lives.plane, CALLER, "alpha", drain_seconds=60.0)
-    await refusal(subscribed(lives, asking), "wrong_state")
-    await refusal(subscribed(lives, agent="alpha"), "wrong_state")
-    assert await lives.rows("subscription") == []
-    assert {row["kind"] for row in await lives.rows("edge")} == {EdgeKind.CREDENTIAL}
+    harness.fakes.runtime.busy |= {thing.key.text for thing in harness.world.holds()}
+    await agents.delete_agent(harness.plane, CALLER, "alpha", drain_seconds=60.0)
+    await refusal(subscribed(harness, asking), "wrong_state")
+    await refusal(subscribed(harness, agent="alpha"), "wrong_state")
+    assert await harness.rows("subscription") == []
+    assert {row["kind"] for row in await harness.rows("edge")} == {EdgeKind.CREDENTIAL}
 
 
-@alive
-async def test_who_changes_while_somebody_subscribes_is_looked_at_again(lives, monkeypatch):
-    await lives.made()
-    commit = lives.plane.store.commit
+@agent_test
+async def test_who_changes_while_somebody_subscribes_is_looked_at_again(harness, monkeypatch):
+    await harness.create_ready()
+    commit = harness.plane.store.commit
     suspended: list[Any] = []
 
     async def just_before(change):
         if not suspended and any(write.table == "subscription" for write in change.writes):
             suspended.append("meanwhile")
-            await lives.verb("suspend")
+            await harness.run_verb("suspend")
         return await commit(change)
 
-    monkeypatch.setattr(lives.plane.store, "commit", just_before)
-    await subscribed(lives, agent="alpha")
-    assert await lives.state() is AgentState.SUSPENDED
-    (edge,) = [row for row in await lives.rows("edge") if row["kind"] == EdgeKind.WEBHOOK]
-    assert edge["target"] == (await lives.rows("subscription"))[0]["id"]
+    monkeypatch.setattr(harness.plane.store, "commit", just_before)
+    await subscribed(harness, agent="alpha")
+    assert await harness.agent_state() is AgentState.SUSPENDED
+    (edge,) = [row for row in await harness.rows("edge") if row["kind"] == EdgeKind.WEBHOOK]
+    assert edge["target"] == (await harness.rows("subscription"))[0]["id"]
 
 
-@alive
-async def test_a_create_that_fails_leaves_no_edge_to_what_was_never_registered(lives):
-    fault(lives, "runtime", "ensure", Fault.REFUSED)
-    asked = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
-    assert [row["kind"] for row in await lives.rows("edge")] == [EdgeKind.CREDENTIAL]
-    assert (await lives.done(asked)).state == "COMPENSATED"
-    assert await lives.rows("edge") == []
+@agent_test
+async def test_a_create_that_fails_leaves_no_edge_to_what_was_never_registered(harness):
+    fault(harness, "runtime", "ensure", Fault.REFUSED)
+    asked = await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
+    assert [row["kind"] for row in await harness.rows("edge")] == [EdgeKind.CREDENTIAL]
+    assert (await harness.wait_for(asked)).state == "COMPENSATED"
+    assert await harness.rows("edge") == []
 
 
-@alive
-async def test_what_is_about_a_deleted_agent_goes_though_its_event_was_lost(lives):
+@agent_test
+async def test_what_is_about_a_deleted_agent_goes_though_its_event_was_lost(harness):
     """The reaction to its end never came: the edge is still there, and the reconciler looks."""
-    uid = await lives.made()
+    uid = await harness.create_ready()
     asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
-    await subscriptions.create_subscription(lives.plane, CALLER, asked)
-    await lives.verb("delete")
-    assert (await grants.tick(lives.plane)).fixed == 0, "it is to be told first"
-    assert await subscriptions_left(lives) == ["mine"]
-    row = await lives.plane.store.find("agent", (uid,))
+    await subscriptions.create_subscription(harness.plane, CALLER, asked)
+    await harness.run_verb("delete")
+    assert (await grants.tick(harness.plane)).fixed == 0, "it is to be told first"
+    assert await subscriptions_left(harness) == ["mine"]
+    row = await harness.plane.store.find("agent", (uid,))
     assert row is not None
-    await lives.loop_until(float(str(row["updated_at"])) + subscriptions.LAST_EVENT_SECONDS + 1)
-    assert (await grants.tick(lives.plane)).fixed == 1
-    assert await subscriptions_left(lives) == []
-    assert await lives.rows("edge") == []
+    await harness.loop_until(float(str(row["updated_at"])) + subscriptions.LAST_EVENT_SECONDS + 1)
+    assert (await grants.tick(harness.plane)).fixed == 1
+    assert await subscriptions_left(harness) == []
+    assert await harness.rows("edge") == []
 
 
-@alive
-async def test_a_deposed_leader_removes_no_subscription(lives):
-    maker = await lives.made("maker")
-    await subscribed(lives, CALLER._replace(principal=maker), "mine")
-    lives.disk.tables.rows["agent"][maker,].update(state="DELETED")
-    first, second = (Leader(lives.plane, LEADERS, ttl_seconds=15.0) for _ in range(2))
+@agent_test
+async def test_a_deposed_leader_removes_no_subscription(harness):
+    maker = await harness.create_ready("maker")
+    await subscribed(harness, CALLER._replace(principal=maker), "mine")
+    harness.disk.tables.rows["agent"][maker,].update(state="DELETED")
+    first, second = (Leader(harness.plane, LEADERS, ttl_seconds=15.0) for _ in range(2))
     await first.renew()
-    deposed = Term(lives.plane, "grants", token=first.token)
+    deposed = Term(harness.plane, "grants", token=first.token)
     await asyncio.sleep(16)
     await second.renew()
-    await grants.tick(lives.plane, term=deposed)
-    assert await subscriptions_left(lives) == ["mine"]
-    await grants.tick(lives.plane, term=Term(lives.plane, "grants", token=second.token))
-    assert await subscriptions_left(lives) == []
+    await grants.tick(harness.plane, term=deposed)
+    assert await subscriptions_left(harness) == ["mine"]
+    await grants.tick(harness.plane, term=Term(harness.plane, "grants", token=second.token))
+    assert await subscriptions_left(harness) == []
 
 
-@alive
-async def test_an_edge_to_a_subscription_that_is_not_there_ends_alone(lives):
-    maker = await lives.made("maker")
+@agent_test
+async def test_an_edge_to_a_subscription_that_is_not_there_ends_alone(harness):
+    maker = await harness.create_ready("maker")
     edge = ownership.put_edge(CALLER.tenant, maker, EdgeKind.WEBHOOK, "nowhere", now=0.0)
-    await lives.plane.store.commit(Change("", (), (edge,)))
-    await lives.verb("delete", "maker")
-    assert await lives.rows("edge") == []
+    await harness.plane.store.commit(Change("", (), (edge,)))
+    await harness.run_verb("delete", "maker")
+    assert await harness.rows("edge") == []
 
 
-@alive
-async def test_what_can_be_nobody_elses_is_reassigned_to_nobody(lives):
-    uid = await lives.made("maker")
-    await lives.made("heir")
+@agent_test
+async def test_what_can_be_nobody_elses_is_reassigned_to_nobody(harness):
+    uid = await harness.create_ready("maker")
+    await harness.create_ready("heir")
     for kind in (EdgeKind.GRANT, EdgeKind.CREDENTIAL, EdgeKind.SESSION):
         with pytest.raises(Invalid, match="on_delete"):
             await owned_kinds.own(
-                lives.plane, CALLER, uid, kind=kind, target="x", on_delete="reassign:heir"
+                harness.plane, CALLER, uid, kind=kind, target="x", on_delete="reassign:heir"
             )
     with pytest.raises(Invalid, match="itself"):
         await owned_kinds.own(
-            lives.plane, CALLER, uid, kind=EdgeKind.AGENT, target="maker", on_delete="revoke"
+            harness.plane, CALLER, uid, kind=EdgeKind.AGENT, target="maker", on_delete="revoke"
         )
 
 
-@alive
-async def test_what_is_owned_is_listed_page_by_page(lives):
-    uid = await lives.made("maker")
+@agent_test
+async def test_what_is_owned_is_listed_page_by_page(harness):
+    uid = await harness.create_ready("maker")
     for name in ("one", "two"):
-        await lives.made(name, parent="maker")
-    row = await agent_views.get_agent_row(lives.plane, CALLER, "maker")
+        await harness.create_ready(name, parent="maker")
+    row = await agent_views.get_agent_row(harness.plane, CALLER, "maker")
     found, after = [], ""
-    while page := await ownership.list_edges(lives.plane, row, after=after, limit=1):
+    while page := await ownership.list_edges(harness.plane, row, after=after, limit=1):
         found += page
         after = f"{page[-1].kind} {page[-1].target}"
     assert [one.kind for one in found] == ["agent", "agent", "credential"]
     assert {one.owner for one in found} == {uid}
 
 
-@alive
-async def test_an_agent_that_closes_while_it_is_given_away_is_looked_at_again(lives, monkeypatch):
-    owner, child = await lives.made("owner"), await lives.made("child")
-    commit, suspended = lives.plane.store.commit, list[str]()
+@agent_test
+async def test_an_agent_that_closes_while_it_is_given_away_is_looked_at_again(harness, monkeypatch):
+    owner, child = await harness.create_ready("owner"), await harness.create_ready("child")
+    commit, suspended = harness.plane.store.commit, list[str]()
 
     async def just_before(change):
         if not suspended and any(write.table == "edge" for write in change.writes):
             suspended.append("meanwhile")
-            await lives.verb("suspend", "child")
+            await harness.run_verb("suspend", "child")
         return await commit(change)
 
-    monkeypatch.setattr(lives.plane.store, "commit", just_before)
+    monkeypatch.setattr(harness.plane.store, "commit", just_before)
     await refusal(
         owned_kinds.own(
-            lives.plane, CALLER, owner, kind=EdgeKind.AGENT, target=child, on_delete="revoke"
+            harness.plane, CALLER, owner, kind=EdgeKind.AGENT, target=child, on_delete="revoke"
         ),
         "wrong_state",
     )
     assert suspended
-    assert [row for row in await lives.rows("edge") if row["kind"] == EdgeKind.AGENT] == []
+    assert [row for row in await harness.rows("edge") if row["kind"] == EdgeKind.AGENT] == []
 
 
 def test_every_kind_of_edge_has_a_row_that_says_how_it_ends():
     assert set(owned_kinds.OWNED_KINDS) == set(EdgeKind)
 
 
-@alive
-async def test_an_edge_of_a_kind_that_only_a_newer_release_knows_is_left_to_that_release(lives):
-    uid = await lives.made()
+@agent_test
+async def test_an_edge_of_a_kind_that_only_a_newer_release_knows_is_left_to_that_release(harness):
+    uid = await harness.create_ready()
     edge = {"owner": uid, "kind": "effect", "target": "x", "tenant": TENANT, "on_delete": "revoke"}
     key = (uid, "effect", "x")
     columns: Row = {"tenant": TENANT, "on_delete": "revoke", "at": 0.0}
-    await lives.plane.store.commit(Change("", (), (Put("edge", key, columns),)))
-    assert not await cascade.end_edge(lives.plane, edge)
-    assert await lives.plane.store.find("edge", key) is not None
+    await harness.plane.store.commit(Change("", (), (Put("edge", key, columns),)))
+    assert not await cascade.end_edge(harness.plane, edge)
+    assert await harness.plane.store.find("edge", key) is not None

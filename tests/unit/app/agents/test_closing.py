@@ -22,7 +22,7 @@ from tenure.core.plan import Plan
 from tenure.ports.store import Ring
 from tenure.testing.faults import Fault
 from tenure.testing.operators import by
-from tests.unit.support.agent_planes import alive, fault, refusal
+from tests.unit.support.agent_planes import agent_test, fault, refusal
 
 SUCCEEDED, COMPENSATED = OperationState.SUCCEEDED, OperationState.COMPENSATED
 
@@ -32,178 +32,187 @@ SUCCEEDED, COMPENSATED = OperationState.SUCCEEDED, OperationState.COMPENSATED
 
 @pytest.mark.parametrize("verb", ["suspend", "stop", "delete"])
 def test_from_the_acknowledgement_on_nothing_is_served(verb):
-    @alive
-    async def play(lives):
-        await lives.made()
+    @agent_test
+    async def play(harness):
+        await harness.create_ready()
         ask = getattr(agents, f"{verb}_agent")
-        await ask(lives.plane, CALLER, "alpha")
+        await ask(harness.plane, CALLER, "alpha")
         with pytest.raises(Conflict):
-            await invocations.address_of(lives.plane, CALLER, "alpha")
+            await invocations.address_of(harness.plane, CALLER, "alpha")
 
     play()
 
 
-@alive
-async def test_a_delete_during_a_create_cancels_it_and_takes_away_what_it_made(lives):
-    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+@agent_test
+async def test_a_delete_during_a_create_cancels_it_and_takes_away_what_it_made(harness):
+    created = await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
     await asyncio.sleep(0.025)
-    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
-    assert await lives.state(created.agent) is AgentState.DELETING
-    assert (await lives.done(deleted)).state == SUCCEEDED
-    assert (await lives.done(created)).state == COMPENSATED
-    assert lives.world.things == {}
-    assert await lives.wrong() == []
+    deleted = await agents.delete_agent(harness.plane, CALLER, "alpha")
+    assert await harness.agent_state(created.agent) is AgentState.DELETING
+    assert (await harness.wait_for(deleted)).state == SUCCEEDED
+    assert (await harness.wait_for(created)).state == COMPENSATED
+    assert harness.world.things == {}
+    assert await harness.violations() == []
 
 
 @pytest.mark.parametrize("verb", ["suspend", "stop", "delete"])
 def test_what_a_newer_release_works_on_is_for_that_one_to_close(verb):
-    @alive
-    async def play(lives):
-        await lives.made()
-        await lives.verb("suspend")
-        newer = await lives.newer("resume_agent")
+    @agent_test
+    async def play(harness):
+        await harness.create_ready()
+        await harness.run_verb("suspend")
+        newer = await harness.boot_newer_release("resume_agent")
         resumed = await agents.resume_agent(newer, CALLER, "alpha")
         ask = getattr(agents, f"{verb}_agent")
         why = f"{resumed.id} has the lock .* resume_agent@2/.* to a process of the newer release"
         with pytest.raises(PlanUnknown, match=why):
-            await ask(lives.plane, CALLER, "alpha")
-        assert await lives.state() is AgentState.RESUMING, "nothing was changed"
+            await ask(harness.plane, CALLER, "alpha")
+        assert await harness.agent_state() is AgentState.RESUMING, "nothing was changed"
         await ask(newer, CALLER, "alpha")
         assert (await reads.get_operation(newer, TENANT, resumed.id)).state == COMPENSATED
 
     play()
 
 
-@alive
-async def test_a_child_that_a_newer_release_works_on_is_asked_again_at_the_next_look(lives):
-    top, child = await lives.made("top"), await lives.made("child", parent="top")
-    newer = await lives.newer("suspend_agent")
+@agent_test
+async def test_a_child_that_a_newer_release_works_on_is_asked_again_at_the_next_look(harness):
+    top, child = (
+        await harness.create_ready("top"),
+        await harness.create_ready("child", parent="top"),
+    )
+    newer = await harness.boot_newer_release("suspend_agent")
     theirs = await agents.suspend_agent(newer, CALLER, "child")
-    deleted = await agents.delete_agent(lives.plane, CALLER, "top", drain_seconds=0.0)
-    assert (await cascade.delete_below(lives.plane, top, deleted.id)).left == ["child"]
+    deleted = await agents.delete_agent(harness.plane, CALLER, "top", drain_seconds=0.0)
+    assert (await cascade.delete_below(harness.plane, top, deleted.id)).left == ["child"]
     await operations.cancel(newer, CALLER, theirs.id)
-    assert (await lives.done(deleted)).state == SUCCEEDED
-    assert await lives.state(child) is AgentState.DELETED
+    assert (await harness.wait_for(deleted)).state == SUCCEEDED
+    assert await harness.agent_state(child) is AgentState.DELETED
 
 
-@alive
-async def test_a_close_interrupts_what_it_closes_in_whichever_process_it_runs(lives):
-    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+@agent_test
+async def test_a_close_interrupts_what_it_closes_in_whichever_process_it_runs(harness):
+    created = await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
     await asyncio.sleep(0.025)
-    told = lives.rings()
-    await agents.delete_agent(lives.plane, CALLER, "alpha")
+    told = harness.record_rings()
+    await agents.delete_agent(harness.plane, CALLER, "alpha")
     assert told == [Ring(created.id, interrupt=True)]
 
 
-@alive
-async def test_a_suspend_during_a_resume_cancels_it(lives):
-    await lives.made()
-    await lives.verb("suspend")
-    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
+@agent_test
+async def test_a_suspend_during_a_resume_cancels_it(harness):
+    await harness.create_ready()
+    await harness.run_verb("suspend")
+    resumed = await agents.resume_agent(harness.plane, CALLER, "alpha")
     await asyncio.sleep(0.013)
-    suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha")
-    assert (await lives.done(suspended)).state == SUCCEEDED
-    assert (await lives.done(resumed)).state == COMPENSATED
-    assert await lives.state() is AgentState.SUSPENDED
-    assert await lives.wrong() == []
+    suspended = await agents.suspend_agent(harness.plane, CALLER, "alpha")
+    assert (await harness.wait_for(suspended)).state == SUCCEEDED
+    assert (await harness.wait_for(resumed)).state == COMPENSATED
+    assert await harness.agent_state() is AgentState.SUSPENDED
+    assert await harness.violations() == []
 
 
-@alive
-async def test_a_delete_during_a_suspend_ends_the_drain(lives):
-    uid = await lives.made()
-    lives.fakes.runtime.busy = {thing.key.text for thing in lives.world.holds(provider="runtime")}
-    suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=3_000.0)
+@agent_test
+async def test_a_delete_during_a_suspend_ends_the_drain(harness):
+    uid = await harness.create_ready()
+    harness.fakes.runtime.busy = {
+        thing.key.text for thing in harness.world.holds(provider="runtime")
+    }
+    suspended = await agents.suspend_agent(harness.plane, CALLER, "alpha", drain_seconds=3_000.0)
     await asyncio.sleep(1.0)
-    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha", drain_seconds=1.0)
-    assert (await lives.done(deleted)).state == SUCCEEDED
-    assert (await lives.done(suspended)).state == COMPENSATED
-    assert await lives.state(uid) is AgentState.DELETED
-    assert await lives.wrong() == []
+    deleted = await agents.delete_agent(harness.plane, CALLER, "alpha", drain_seconds=1.0)
+    assert (await harness.wait_for(deleted)).state == SUCCEEDED
+    assert (await harness.wait_for(suspended)).state == COMPENSATED
+    assert await harness.agent_state(uid) is AgentState.DELETED
+    assert await harness.violations() == []
 
 
-@alive
-async def test_a_stop_does_not_wait_for_a_drain(lives):
-    await lives.made()
-    lives.fakes.runtime.busy = {thing.key.text for thing in lives.world.holds(provider="runtime")}
-    suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=3_000.0)
+@agent_test
+async def test_a_stop_does_not_wait_for_a_drain(harness):
+    await harness.create_ready()
+    harness.fakes.runtime.busy = {
+        thing.key.text for thing in harness.world.holds(provider="runtime")
+    }
+    suspended = await agents.suspend_agent(harness.plane, CALLER, "alpha", drain_seconds=3_000.0)
     await asyncio.sleep(1.0)
-    began = lives.loop.time()
-    stopped = await agents.stop_agent(lives.plane, CALLER, "alpha")
-    assert (await lives.done(stopped)).state == SUCCEEDED
-    assert lives.loop.time() - began < 1.0
-    assert (await lives.done(suspended)).state == COMPENSATED
-    assert await lives.wrong() == []
+    began = harness.loop.time()
+    stopped = await agents.stop_agent(harness.plane, CALLER, "alpha")
+    assert (await harness.wait_for(stopped)).state == SUCCEEDED
+    assert harness.loop.time() - began < 1.0
+    assert (await harness.wait_for(suspended)).state == COMPENSATED
+    assert await harness.violations() == []
 
 
-@alive
-async def test_a_runtime_that_was_kept_warm_can_be_stopped(lives):
-    uid = await lives.made()
-    await lives.verb("suspend", keep_runtime=True)
-    assert "runtime" in lives.held(uid)
-    assert (await lives.verb("stop")).state == SUCCEEDED
-    assert "runtime" not in lives.held(uid)
-    assert await lives.state() is AgentState.SUSPENDED
+@agent_test
+async def test_a_runtime_that_was_kept_warm_can_be_stopped(harness):
+    uid = await harness.create_ready()
+    await harness.run_verb("suspend", keep_runtime=True)
+    assert "runtime" in harness.holders(uid)
+    assert (await harness.run_verb("stop")).state == SUCCEEDED
+    assert "runtime" not in harness.holders(uid)
+    assert await harness.agent_state() is AgentState.SUSPENDED
 
 
-@alive
-async def test_a_closing_waits_for_what_is_stuck_until_that_is_helped(lives):
-    fault(lives, "credentials", "ensure", Fault.REFUSED)
-    fault(lives, "access", "remove", Fault.REFUSED)
-    created = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+@agent_test
+async def test_a_closing_waits_for_what_is_stuck_until_that_is_helped(harness):
+    fault(harness, "credentials", "ensure", Fault.REFUSED)
+    fault(harness, "access", "remove", Fault.REFUSED)
+    created = await harness.wait_for(
+        await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
+    )
     assert created.state == OperationState.STUCK
-    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
-    assert (await lives.done(deleted, 20.0)).state == OperationState.RUNNING
+    deleted = await agents.delete_agent(harness.plane, CALLER, "alpha")
+    assert (await harness.wait_for(deleted, 20.0)).state == OperationState.RUNNING
     refused = await refusal(
-        operations.cancel(lives.plane, by("someone"), deleted.id), "not_its_turn"
+        operations.cancel(harness.plane, by("someone"), deleted.id), "not_its_turn"
     )
     assert refused.holder == deleted.id
-    lives.fakes.access._refuses.clear()
-    await operations.retry(lives.plane, by("an operator"), created.id)
-    assert (await lives.done(deleted)).state == SUCCEEDED
-    assert lives.world.things == {}
-    assert await lives.wrong() == []
+    harness.fakes.access._refuses.clear()
+    await operations.retry(harness.plane, by("an operator"), created.id)
+    assert (await harness.wait_for(deleted)).state == SUCCEEDED
+    assert harness.world.things == {}
+    assert await harness.violations() == []
 
 
-@alive
-async def test_no_third_operation_waits_behind_a_second(lives):
-    fault(lives, "credentials", "ensure", Fault.REFUSED)
-    fault(lives, "access", "remove", Fault.REFUSED)
-    await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
-    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+@agent_test
+async def test_no_third_operation_waits_behind_a_second(harness):
+    fault(harness, "credentials", "ensure", Fault.REFUSED)
+    fault(harness, "access", "remove", Fault.REFUSED)
+    await harness.wait_for(await agents.create_agent(harness.plane, CALLER, spec_of("alpha")))
+    deleted = await agents.delete_agent(harness.plane, CALLER, "alpha")
     for ask in (agents.delete_agent, agents.stop_agent, agents.suspend_agent):
-        refused = await refusal(ask(lives.plane, CALLER, "alpha"), "operation_in_progress")
-        assert refused.holder in {deleted.id, (await lives.rows("operation"))[0]["id"]}
+        refused = await refusal(ask(harness.plane, CALLER, "alpha"), "operation_in_progress")
+        assert refused.holder in {deleted.id, (await harness.rows("operation"))[0]["id"]}
 
 
-@alive
-async def test_a_stuck_delete_is_helped_and_not_overtaken(lives):
-    uid = await lives.made()
-    fault(lives, "access", "remove", Fault.REFUSED)
-    deleted = await lives.verb("delete")
+@agent_test
+async def test_a_stuck_delete_is_helped_and_not_overtaken(harness):
+    uid = await harness.create_ready()
+    fault(harness, "access", "remove", Fault.REFUSED)
+    deleted = await harness.run_verb("delete")
     assert deleted.state == OperationState.STUCK
-    assert await lives.state() is AgentState.DELETE_FAILED
+    assert await harness.agent_state() is AgentState.DELETE_FAILED
     refused = await refusal(
-        agents.delete_agent(lives.plane, CALLER, "alpha"), "operation_in_progress"
+        agents.delete_agent(harness.plane, CALLER, "alpha"), "operation_in_progress"
     )
     assert refused.holder == deleted.id
-    lives.fakes.access._refuses.clear()
-    await operations.retry(lives.plane, by("an operator"), deleted.id)
-    assert (await lives.done(deleted)).state == SUCCEEDED
-    assert await lives.state(uid) is AgentState.DELETED
-    assert await lives.wrong() == []
+    harness.fakes.access._refuses.clear()
+    await operations.retry(harness.plane, by("an operator"), deleted.id)
+    assert (await harness.wait_for(deleted)).state == SUCCEEDED
+    assert await harness.agent_state(uid) is AgentState.DELETED
+    assert await harness.violations() == []
 
 
-@alive
-async def test_a_delete_after_an_abandoned_one_takes_away_what_was_left(lives):
-    uid = await lives.made()
-    fault(lives, "access", "remove", Fault.REFUSED)
-    deleted = await lives.verb("delete")
-    await operations.abandon(lives.plane, by("an operator"), deleted.id)
-    assert await lives.state() is AgentState.DELETE_FAILED
-    lives.fakes.access._refuses.clear()
-    assert (await lives.verb("delete")).state == SUCCEEDED
-    assert await lives.state(uid) is AgentState.DELETED
-    assert lives.world.things == {}
+@agent_test
+async def test_a_delete_after_an_abandoned_one_takes_away_what_was_left(harness):
+    uid = await harness.create_ready()
+    fault(harness, "access", "remove", Fault.REFUSED)
+    deleted = await harness.run_verb("delete")
+    await operations.abandon(harness.plane, by("an operator"), deleted.id)
+    assert await harness.agent_state() is AgentState.DELETE_FAILED
+    harness.fakes.access._refuses.clear()
+    assert (await harness.run_verb("delete")).state == SUCCEEDED
+    assert await harness.agent_state(uid) is AgentState.DELETED
+    assert harness.world.things == {}
 
 
 # --- taking a close back --------------------------------------------------------------------------
@@ -214,40 +223,40 @@ async def test_a_delete_after_an_abandoned_one_takes_away_what_was_left(lives):
 def test_a_cancelled_delete_returns_the_agent_to_what_it_was(before, late):
     """Also if nobody has begun with it yet."""
 
-    @alive
-    async def play(lives):
-        await _bring(lives, before)
-        assert await lives.state() is AgentState(before)
-        held = lives.held()
-        fault(lives, "runtime", "status", Fault.LOST)
-        deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    @agent_test
+    async def play(harness):
+        await _bring(harness, before)
+        assert await harness.agent_state() is AgentState(before)
+        held = harness.holders()
+        fault(harness, "runtime", "status", Fault.LOST)
+        deleted = await agents.delete_agent(harness.plane, CALLER, "alpha")
         if late:
             await asyncio.sleep(0.0)
         try:
-            await operations.cancel(lives.plane, by("someone"), deleted.id)
+            await operations.cancel(harness.plane, by("someone"), deleted.id)
         except Conflict as refused:
             assert late and refused.code == "past_pivot"  # noqa: PT017, PT018
             return
-        assert (await lives.done(deleted)).state == COMPENSATED
-        assert await lives.state() is AgentState(before)
-        assert lives.held() == held
+        assert (await harness.wait_for(deleted)).state == COMPENSATED
+        assert await harness.agent_state() is AgentState(before)
+        assert harness.holders() == held
 
     play()
 
 
-async def _bring(lives, before):
+async def _bring(harness, before):
     """An agent called alpha in this state."""
     if before == "CREATE_FAILED":
-        fault(lives, "access", "ensure", Fault.REFUSED)
-        await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+        fault(harness, "access", "ensure", Fault.REFUSED)
+        await harness.wait_for(await agents.create_agent(harness.plane, CALLER, spec_of("alpha")))
         return
-    await lives.made()
+    await harness.create_ready()
     if before == "SUSPENDED":
-        await lives.verb("suspend", keep_runtime=True)
+        await harness.run_verb("suspend", keep_runtime=True)
     elif before == "DELETE_FAILED":
-        fault(lives, "access", "remove", Fault.REFUSED)
-        deleted = await lives.verb("delete")
-        await operations.abandon(lives.plane, by("an operator"), deleted.id)
+        fault(harness, "access", "remove", Fault.REFUSED)
+        deleted = await harness.run_verb("delete")
+        await operations.abandon(harness.plane, by("an operator"), deleted.id)
 
 
 async def _expose_slowly(_):
@@ -264,125 +273,125 @@ SLOW = Plan(
 )
 
 
-@partial(alive, plans={**PLANS, "create_agent": SLOW})
-async def test_a_create_that_was_closed_past_its_pivot_still_says_where_it_is_reached(lives):
+@partial(agent_test, plans={**PLANS, "create_agent": SLOW})
+async def test_a_create_that_was_closed_past_its_pivot_still_says_where_it_is_reached(harness):
     """The delete is cancelled then, and the agent is READY."""
-    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    created = await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
     await asyncio.sleep(0.2)
-    fault(lives, "runtime", "status", Fault.LOST)
-    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
-    assert (await lives.done(created)).state == SUCCEEDED
-    assert await lives.state() is AgentState.DELETING
+    fault(harness, "runtime", "status", Fault.LOST)
+    deleted = await agents.delete_agent(harness.plane, CALLER, "alpha")
+    assert (await harness.wait_for(created)).state == SUCCEEDED
+    assert await harness.agent_state() is AgentState.DELETING
     await asyncio.sleep(0.5)
-    await operations.cancel(lives.plane, by("someone"), deleted.id)
-    assert (await lives.done(deleted)).state == COMPENSATED
-    assert await lives.state() is AgentState.READY
-    await invocations.address_of(lives.plane, CALLER, "alpha")
-    assert await lives.wrong() == []
+    await operations.cancel(harness.plane, by("someone"), deleted.id)
+    assert (await harness.wait_for(deleted)).state == COMPENSATED
+    assert await harness.agent_state() is AgentState.READY
+    await invocations.address_of(harness.plane, CALLER, "alpha")
+    assert await harness.violations() == []
 
 
-@alive
-async def test_a_closing_that_ends_before_its_turn_was_recorded_knows_how_the_agent_stood(lives):
+@agent_test
+async def test_a_closing_that_ends_before_its_turn_was_recorded_knows_how_the_agent_stood(harness):
     """The turn is taken, and the plane dies before it could write that down."""
-    await lives.made()
-    await lives.verb("suspend", keep_runtime=True)
-    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
+    await harness.create_ready()
+    await harness.run_verb("suspend", keep_runtime=True)
+    resumed = await agents.resume_agent(harness.plane, CALLER, "alpha")
     await asyncio.sleep(0.005)
-    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    deleted = await agents.delete_agent(harness.plane, CALLER, "alpha")
     for _ in range(100):
-        row = await lives.plane.store.find("agent", (deleted.agent,))
+        row = await harness.plane.store.find("agent", (deleted.agent,))
         if row["operation"] == deleted.id:
             break
         await asyncio.sleep(0.001)
-    kept = (await lives.plane.store.load(deleted.id)).operation
+    kept = (await harness.plane.store.load(deleted.id)).operation
     assert '"was":"SUSPENDED"' in kept.input
     assert f'"after":"{resumed.id}"' in kept.input
-    assert (await lives.done(resumed)).state == COMPENSATED
+    assert (await harness.wait_for(resumed)).state == COMPENSATED
 
 
-@alive
-async def test_a_stop_that_is_given_up_before_its_turn_leaves_the_lock_alone(lives):
-    await lives.made()
-    await lives.verb("suspend")
-    fault(lives, "runtime", "ensure", Fault.SLOWEST)
-    fault(lives, "runtime", "remove", Fault.REFUSED)
-    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
+@agent_test
+async def test_a_stop_that_is_given_up_before_its_turn_leaves_the_lock_alone(harness):
+    await harness.create_ready()
+    await harness.run_verb("suspend")
+    fault(harness, "runtime", "ensure", Fault.SLOWEST)
+    fault(harness, "runtime", "remove", Fault.REFUSED)
+    resumed = await agents.resume_agent(harness.plane, CALLER, "alpha")
     await asyncio.sleep(0.1)
     for nth in range(1, 100):
-        fault(lives, "credentials", "close_agent", Fault.BUSY, nth)
-    stopped = await agents.stop_agent(lives.plane, CALLER, "alpha")
-    assert (await lives.done(stopped)).state == OperationState.STUCK
-    row = await lives.plane.store.find("agent", (stopped.agent,))
+        fault(harness, "credentials", "close_agent", Fault.BUSY, nth)
+    stopped = await agents.stop_agent(harness.plane, CALLER, "alpha")
+    assert (await harness.wait_for(stopped)).state == OperationState.STUCK
+    row = await harness.plane.store.find("agent", (stopped.agent,))
     assert (row["operation"], row["next"]) == (resumed.id, stopped.id)
-    await operations.abandon(lives.plane, by("an operator"), stopped.id)
-    row = await lives.plane.store.find("agent", (stopped.agent,))
+    await operations.abandon(harness.plane, by("an operator"), stopped.id)
+    row = await harness.plane.store.find("agent", (stopped.agent,))
     assert (row["operation"], row["next"]) == (resumed.id, None)
 
 
 # --- what an agent owns ---------------------------------------------------------------------------
 
 
-@alive
-async def test_a_delete_takes_what_the_agent_owns_along(lives):
-    await lives.made()
-    child = await lives.made("beta", parent="alpha")
-    grandchild = await lives.made("gamma", parent="beta")
-    assert (await lives.verb("delete")).state == SUCCEEDED
+@agent_test
+async def test_a_delete_takes_what_the_agent_owns_along(harness):
+    await harness.create_ready()
+    child = await harness.create_ready("beta", parent="alpha")
+    grandchild = await harness.create_ready("gamma", parent="beta")
+    assert (await harness.run_verb("delete")).state == SUCCEEDED
     for uid in (child, grandchild):
-        assert await lives.state(uid) is AgentState.DELETED
-    assert lives.world.things == {}
-    assert await lives.rows("agent_name") == []
-    assert await lives.wrong() == []
+        assert await harness.agent_state(uid) is AgentState.DELETED
+    assert harness.world.things == {}
+    assert await harness.rows("agent_name") == []
+    assert await harness.violations() == []
 
 
-@alive
-async def test_nothing_new_is_owned_by_an_agent_that_is_closed(lives):
-    await lives.made()
-    await lives.verb("suspend")
+@agent_test
+async def test_nothing_new_is_owned_by_an_agent_that_is_closed(harness):
+    await harness.create_ready()
+    await harness.run_verb("suspend")
     await refusal(
-        agents.create_agent(lives.plane, CALLER, spec_of("beta", parent="alpha")), "wrong_state"
+        agents.create_agent(harness.plane, CALLER, spec_of("beta", parent="alpha")), "wrong_state"
     )
 
 
-@alive
-async def test_a_child_and_the_delete_of_its_parent_do_not_pass_each_other(lives):
+@agent_test
+async def test_a_child_and_the_delete_of_its_parent_do_not_pass_each_other(harness):
     for number in range(20):
         name = f"parent-{number}"
-        await lives.made(name)
-        child = agents.create_agent(lives.plane, CALLER, spec_of(f"child-{number}", parent=name))
-        gone = agents.delete_agent(lives.plane, CALLER, name)
+        await harness.create_ready(name)
+        child = agents.create_agent(harness.plane, CALLER, spec_of(f"child-{number}", parent=name))
+        gone = agents.delete_agent(harness.plane, CALLER, name)
         both = [child, gone] if number % 2 else [gone, child]
         await asyncio.gather(*both, return_exceptions=True)
-    for row in await lives.rows("operation"):
-        await reads.wait(lives.plane, TENANT, row["id"], seconds=60.0)
+    for row in await harness.rows("operation"):
+        await reads.wait(harness.plane, TENANT, row["id"], seconds=60.0)
     await asyncio.sleep(5)
-    assert await lives.wrong() == []
-    assert lives.world.things == {}
+    assert await harness.violations() == []
+    assert harness.world.things == {}
 
 
-@alive
-async def test_a_child_whose_delete_was_cancelled_is_asked_again(lives):
-    await lives.made()
-    child = await lives.made("beta", parent="alpha")
-    lives.fakes.runtime.busy = {
-        thing.key.text for thing in lives.world.holds(provider="runtime", agent=child)
+@agent_test
+async def test_a_child_whose_delete_was_cancelled_is_asked_again(harness):
+    await harness.create_ready()
+    child = await harness.create_ready("beta", parent="alpha")
+    harness.fakes.runtime.busy = {
+        thing.key.text for thing in harness.world.holds(provider="runtime", agent=child)
     }
-    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha", drain_seconds=0.0)
+    deleted = await agents.delete_agent(harness.plane, CALLER, "alpha", drain_seconds=0.0)
     await asyncio.sleep(0.5)
     (asked,) = [
-        row["id"] for row in await lives.rows("operation")
+        row["id"] for row in await harness.rows("operation")
         if row["agent"] == child and row["kind"] == "delete_agent"
     ]  # fmt: skip
-    await operations.cancel(lives.plane, by("someone"), asked)
-    assert (await lives.done(deleted)).state == SUCCEEDED
-    assert await lives.state(child) is AgentState.DELETED
+    await operations.cancel(harness.plane, by("someone"), asked)
+    assert (await harness.wait_for(deleted)).state == SUCCEEDED
+    assert await harness.agent_state(child) is AgentState.DELETED
 
 
-@alive
-async def test_what_closes_an_agent_is_accepted_on_a_full_disk(lives):
-    await lives.made("alpha")
-    lives.disk.tables.full = True
+@agent_test
+async def test_what_closes_an_agent_is_accepted_on_a_full_disk(harness):
+    await harness.create_ready("alpha")
+    harness.disk.tables.full = True
     with pytest.raises(StoreFull):
-        await agents.create_agent(lives.plane, CALLER, spec_of("beta"))
-    await agents.delete_agent(lives.plane, CALLER, "alpha")
-    lives.disk.tables.full = False
+        await agents.create_agent(harness.plane, CALLER, spec_of("beta"))
+    await agents.delete_agent(harness.plane, CALLER, "alpha")
+    harness.disk.tables.full = False

@@ -14,7 +14,7 @@ from tenure.app.agents.invocations import Invocation
 from tenure.core.errors import Conflict, ConflictCode, NotFound, RuntimeBroken, Unavailable
 from tenure.ports.invoker import Headers
 from tenure.testing.patches import patched
-from tests.unit.support.agent_planes import STRANGER, alive
+from tests.unit.support.agent_planes import STRANGER, agent_test
 
 
 class FakeExchange:
@@ -76,11 +76,11 @@ def invocation_of(runtime, closed=None):
     )
 
 
-@alive
-async def test_an_invocation_counts_from_its_admission_until_its_block_is_left(lives):
-    uid = await lives.made()
+@agent_test
+async def test_an_invocation_counts_from_its_admission_until_its_block_is_left(harness):
+    uid = await harness.create_ready()
     runtime = Runtime()
-    plane = replace(lives.plane, invoker=runtime)
+    plane = replace(harness.plane, invoker=runtime)
     invocation = await invocations.admit(plane, CALLER, "alpha")
     assert plane.in_flight.count_of(uid) == 1
     with invocation:
@@ -137,33 +137,33 @@ def test_a_process_without_an_invoker_says_so():
     asyncio.run(scenario())
 
 
-@alive
-async def test_an_invocation_that_is_refused_is_not_counted(lives):
-    await lives.made()
+@agent_test
+async def test_an_invocation_that_is_refused_is_not_counted(harness):
+    await harness.create_ready()
     with pytest.raises(NotFound):
-        await invocations.admit(lives.plane, STRANGER, "alpha")
-    await lives.verb("suspend")
+        await invocations.admit(harness.plane, STRANGER, "alpha")
+    await harness.run_verb("suspend")
     with pytest.raises(Conflict):
-        await invocations.admit(lives.plane, CALLER, "alpha")
-    assert lives.plane.in_flight.total() == 0
+        await invocations.admit(harness.plane, CALLER, "alpha")
+    assert harness.plane.in_flight.total() == 0
 
 
-@alive
-async def test_an_agent_that_closes_after_the_first_read_is_not_invoked(lives):
+@agent_test
+async def test_an_agent_that_closes_after_the_first_read_is_not_invoked(harness):
     """The row is read again once the invocation is counted: that read sees the close."""
-    uid = await lives.made()
+    uid = await harness.create_ready()
     real, reads = views.get_agent_row, list[int]()
 
     async def get_agent_row(plane, caller, name):
         row = await real(plane, caller, name)
-        reads.append(lives.plane.in_flight.count_of(uid))
+        reads.append(harness.plane.in_flight.count_of(uid))
         if len(reads) == 1:
-            await lives.verb("suspend")
+            await harness.run_verb("suspend")
         return row
 
     with patched(views, get_agent_row=get_agent_row), pytest.raises(Conflict) as refused:
-        await invocations.admit(lives.plane, CALLER, "alpha")
+        await invocations.admit(harness.plane, CALLER, "alpha")
     assert refused.value.code == "suspended"
-    assert lives.plane.in_flight.total() == 0
+    assert harness.plane.in_flight.total() == 0
     assert reads[0] == 0
     assert reads[-1] == 1, "the last read is one that is counted"

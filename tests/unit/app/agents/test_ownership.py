@@ -16,67 +16,67 @@ from tenure.core.operation import OperationState
 from tenure.core.subscription import SubscriptionKind
 from tenure.ports.store import Change, Set
 from tenure.testing.faults import Fault
-from tests.unit.support.agent_planes import STRANGER, alive, fault, refusal
+from tests.unit.support.agent_planes import STRANGER, agent_test, fault, refusal
 
 
-@alive
-async def test_a_create_that_failed_and_was_made_anew_is_owned_once(lives):
-    parent = await lives.made("parent")
-    fault(lives, "credentials", "ensure", Fault.REFUSED)
+@agent_test
+async def test_a_create_that_failed_and_was_made_anew_is_owned_once(harness):
+    parent = await harness.create_ready("parent")
+    fault(harness, "credentials", "ensure", Fault.REFUSED)
     spec = spec_of("child", parent="parent")
-    failed = await lives.done(await agents.create_agent(lives.plane, CALLER, spec))
+    failed = await harness.wait_for(await agents.create_agent(harness.plane, CALLER, spec))
     assert failed.state == OperationState.COMPENSATED
 
     async def owned() -> list[str]:
-        return [str(row["target"]) for row in await ownership.owned_by(lives.plane, parent)]
+        return [str(row["target"]) for row in await ownership.owned_by(harness.plane, parent)]
 
     assert await owned() == [failed.agent]
-    again = await lives.made("child", parent="parent")
+    again = await harness.create_ready("child", parent="parent")
     assert await owned() == [again]
-    await lives.verb("delete", "child")
+    await harness.run_verb("delete", "child")
     assert await owned() == []
 
 
-async def own(lives, owner, target, on_delete="revoke"):
+async def own(harness, owner, target, on_delete="revoke"):
     return await owned_kinds.own(
-        lives.plane, CALLER, owner, kind=EdgeKind.AGENT, target=target, on_delete=on_delete
+        harness.plane, CALLER, owner, kind=EdgeKind.AGENT, target=target, on_delete=on_delete
     )
 
 
-async def owned(lives):
+async def owned(harness):
     """Who owns whom, by name."""
-    names = {row["uid"]: row["name"] for row in await lives.rows("agent")}
-    rows = [row for row in await lives.rows("edge") if row["kind"] == EdgeKind.AGENT]
+    names = {row["uid"]: row["name"] for row in await harness.rows("agent")}
+    rows = [row for row in await harness.rows("edge") if row["kind"] == EdgeKind.AGENT]
     return sorted((names[row["owner"]], names[row["target"]]) for row in rows)
 
 
-@alive
-async def test_no_ring_is_closed_that_nobody_outside_answers_for(lives):
+@agent_test
+async def test_no_ring_is_closed_that_nobody_outside_answers_for(harness):
     for name in ("one", "two", "three", "outside"):
-        await lives.made(name)
-    await own(lives, "one", "two")
-    await own(lives, "two", "three")
+        await harness.create_ready(name)
+    await own(harness, "one", "two")
+    await own(harness, "two", "three")
     with pytest.raises(Conflict, match="agent one would be owned only by agents that it owns"):
-        await own(lives, "three", "one")
-    await invocations.address_of(lives.plane, CALLER, "three")
-    await own(lives, "outside", "two")
-    await own(lives, "three", "one")
+        await own(harness, "three", "one")
+    await invocations.address_of(harness.plane, CALLER, "three")
+    await own(harness, "outside", "two")
+    await own(harness, "three", "one")
     for name in ("one", "two", "three"):
-        await invocations.address_of(lives.plane, CALLER, name)
-    await refusal(own(lives, "one", "outside"), "wrong_state")
-    await lives.verb("delete", "outside")
-    assert lives.world.things == {}
+        await invocations.address_of(harness.plane, CALLER, name)
+    await refusal(own(harness, "one", "outside"), "wrong_state")
+    await harness.run_verb("delete", "outside")
+    assert harness.world.things == {}
 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_edges_of_one_moment_close_no_ring_together(count):
-    @alive
-    async def play(lives):
+    @agent_test
+    async def play(harness):
         """Each of them has read all it needs before the first of them is written."""
         names = [f"agent-{number}" for number in range(count)]
         for name in names:
-            await lives.made(name)
-        commit, ready, all_read = lives.plane.store.commit, list[object](), asyncio.Event()
+            await harness.create_ready(name)
+        commit, ready, all_read = harness.plane.store.commit, list[object](), asyncio.Event()
 
         async def together(change):
             if change.writes[0].table == "edge" and len(ready) < count:
@@ -86,71 +86,71 @@ def test_edges_of_one_moment_close_no_ring_together(count):
                 await all_read.wait()
             return await commit(change)
 
-        lives.plane.store.commit = together
-        asked = [own(lives, one, names[n - 1]) for n, one in enumerate(names)]
+        harness.plane.store.commit = together
+        asked = [own(harness, one, names[n - 1]) for n, one in enumerate(names)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert sum(isinstance(one, Conflict) for one in answers) == 1
-        assert len(await owned(lives)) == count - 1
+        assert len(await owned(harness)) == count - 1
         for name in names:
-            await invocations.address_of(lives.plane, CALLER, name)
+            await invocations.address_of(harness.plane, CALLER, name)
 
     play()
 
 
-@alive
-async def test_who_answers_by_a_promise_alone_is_asked_before_it_is_taken_back(lives):
+@agent_test
+async def test_who_answers_by_a_promise_alone_is_asked_before_it_is_taken_back(harness):
     for name in ("child", "owner", "heir"):
-        await lives.made(name)
-    await own(lives, "child", "owner")
-    await own(lives, "owner", "child", "reassign:heir")
-    await refusal(own(lives, "owner", "child"), "wrong_state")
-    await invocations.address_of(lives.plane, CALLER, "owner")
-    await lives.made("other")
-    commit, other = lives.plane.store.commit, [own(lives, "owner", "child", "revoke")]
-    await own(lives, "other", "child")
+        await harness.create_ready(name)
+    await own(harness, "child", "owner")
+    await own(harness, "owner", "child", "reassign:heir")
+    await refusal(own(harness, "owner", "child"), "wrong_state")
+    await invocations.address_of(harness.plane, CALLER, "owner")
+    await harness.create_ready("other")
+    commit, other = harness.plane.store.commit, [own(harness, "owner", "child", "revoke")]
+    await own(harness, "other", "child")
 
     async def just_before(change):
         if other:
             await other.pop()
         return await commit(change)
 
-    lives.plane.store.commit = just_before  # the promise goes while another edge relies on it
-    await refusal(own(lives, "child", "other"), "wrong_state")
-    await invocations.address_of(lives.plane, CALLER, "owner")
+    harness.plane.store.commit = just_before  # the promise goes while another edge relies on it
+    await refusal(own(harness, "child", "other"), "wrong_state")
+    await invocations.address_of(harness.plane, CALLER, "owner")
 
 
-@alive
-async def test_why_an_agent_is_closed_is_true(lives):
-    uids = [await lives.made(name) for name in ("one", "two")]
+@agent_test
+async def test_why_an_agent_is_closed_is_true(harness):
+    uids = [await harness.create_ready(name) for name in ("one", "two")]
     for owner, target in (uids, reversed(uids)):  # as an earlier release let them
         edge = ownership.put_edge("default", owner, EdgeKind.AGENT, target, now=0.0)
         parent = Set("agent", (target,), {"parent": owner})
-        await lives.plane.store.commit(Change("", (), (edge, parent)))
+        await harness.plane.store.commit(Change("", (), (edge, parent)))
     with pytest.raises(Conflict, match="agent one is closed: those that own it are owned by each"):
-        await invocations.address_of(lives.plane, CALLER, "one")
-    await lives.made("outside")
-    await own(lives, "outside", "two")
-    await invocations.address_of(lives.plane, CALLER, "one")
-    fault(lives, "runtime", "status", Fault.LOST)  # it drains for a while
-    await agents.delete_agent(lives.plane, CALLER, "outside")
+        await invocations.address_of(harness.plane, CALLER, "one")
+    await harness.create_ready("outside")
+    await own(harness, "outside", "two")
+    await invocations.address_of(harness.plane, CALLER, "one")
+    fault(harness, "runtime", "status", Fault.LOST)  # it drains for a while
+    await agents.delete_agent(harness.plane, CALLER, "outside")
     with pytest.raises(Conflict, match=r"agent one is closed: agent outside, .* is DELETING"):
-        await invocations.address_of(lives.plane, CALLER, "one")
+        await invocations.address_of(harness.plane, CALLER, "one")
 
 
-@alive
-async def test_another_tenants_subscription_is_nobodys_to_own(lives):
-    maker = await lives.made("maker")
+@agent_test
+async def test_another_tenants_subscription_is_nobodys_to_own(harness):
+    maker = await harness.create_ready("maker")
     asking, asked = (
         CALLER._replace(principal=maker),
         SubscriptionRequest("theirs", SubscriptionKind.PULL),
     )
-    theirs = (await subscriptions.create_subscription(lives.plane, asking, asked))[0].id
-    stranger = await agents.create_agent(lives.plane, STRANGER, spec_of("stranger"))
-    await reads.wait(lives.plane, STRANGER.tenant, stranger.id)
+    theirs = (await subscriptions.create_subscription(harness.plane, asking, asked))[0].id
+    stranger = await agents.create_agent(harness.plane, STRANGER, spec_of("stranger"))
+    await reads.wait(harness.plane, STRANGER.tenant, stranger.id)
     for target in (theirs, "nowhere"):
         with pytest.raises(NotFound, match=f"there is no subscription {target}"):
             await owned_kinds.own(
-                lives.plane,
+                harness.plane,
                 STRANGER,
                 "stranger",
                 kind=EdgeKind.WEBHOOK,
@@ -158,6 +158,6 @@ async def test_another_tenants_subscription_is_nobodys_to_own(lives):
                 on_delete="revoke",
             )
     edge = ownership.put_edge(STRANGER.tenant, stranger.agent, EdgeKind.WEBHOOK, theirs, now=0.0)
-    await lives.plane.store.commit(Change("", (), (edge,)))  # as an earlier release let them
-    await lives.verb("delete", "maker")
-    assert await lives.rows("subscription") == []
+    await harness.plane.store.commit(Change("", (), (edge,)))  # as an earlier release let them
+    await harness.run_verb("delete", "maker")
+    assert await harness.rows("subscription") == []

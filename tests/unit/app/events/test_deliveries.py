@@ -9,13 +9,13 @@ from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import DeliveryVerdict, Destination
-from tests.unit.support.agent_planes import alive
+from tests.unit.support.agent_planes import agent_test
 from tests.unit.support.sinks import Sink
 
 
-@alive
-async def test_deliveries_are_counted_by_the_kind_of_destination(lives):
-    plane, own, theirs = lives.plane, Sink(), Sink("theirs")
+@agent_test
+async def test_deliveries_are_counted_by_the_kind_of_destination(harness):
+    plane, own, theirs = harness.plane, Sink(), Sink("theirs")
     always = [DestinationRoute(Destination("sink", "sink"), LocalBus({"sink": own.take}))]
     relay = Relay(
         plane, buses={SubscriptionKind.NATS: LocalBus({"theirs": theirs.take})}, always=always
@@ -23,7 +23,7 @@ async def test_deliveries_are_counted_by_the_kind_of_destination(lives):
     await relay.begin()
     asked = SubscriptionRequest("theirs", SubscriptionKind.NATS, target="theirs")
     await subscriptions.create_subscription(plane, CALLER, asked)
-    good, bad = await lives.made("good"), await lives.made("bad")
+    good, bad = await harness.create_ready("good"), await harness.create_ready("bad")
     theirs.refuses.add(bad)
     await relay.tick()
     counts = plane.deliveries
@@ -40,8 +40,8 @@ async def test_deliveries_are_counted_by_the_kind_of_destination(lives):
     assert (found["reaction"].letters, found["reaction"].since) == (0, None)
     theirs.refuses.clear()
     own.down = True
-    await lives.made("later")
-    await lives.loop_until(plane.store.now() + 60.0)
+    await harness.create_ready("later")
+    await harness.loop_until(plane.store.now() + 60.0)
     await relay.tick()
     assert counts.retries["nats"] == 1
     assert counts.answers["nats", DeliveryVerdict.REFUSED] == 1

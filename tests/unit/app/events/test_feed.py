@@ -16,7 +16,7 @@ from tenure.app.operations.handle import OUTBOX, POSITION
 from tenure.app.wakeups import Wakeup
 from tenure.ports.store import Change
 from tenure.testing import memory_store
-from tests.unit.support.agent_planes import STRANGER, alive
+from tests.unit.support.agent_planes import STRANGER, agent_test
 
 
 class Clock:
@@ -89,14 +89,14 @@ def test_a_position_that_somebody_names_is_never_taken_for_that_of_the_newest_ev
     asyncio.run(main())
 
 
-@alive
-async def test_who_passes_over_the_events_of_others_lets_all_else_go_on(lives, monkeypatch):
+@agent_test
+async def test_who_passes_over_the_events_of_others_lets_all_else_go_on(harness, monkeypatch):
     """However many do: between two looks at the store the loop is free."""
     monkeypatch.setattr(cloudevents, "SCAN_ROWS", 10)
     monkeypatch.setattr(cloudevents, "SCAN_MAX", 60)
-    await lives.plane.store.commit(Change("", (), tuple(event(n) for n in range(100))))
+    await harness.plane.store.commit(Change("", (), tuple(event(n) for n in range(100))))
     beats, looks = 0, []
-    look = lives.plane.store.list_events
+    look = harness.plane.store.list_events
 
     async def looked(**asked):
         looks.append(beats)
@@ -108,10 +108,10 @@ async def test_who_passes_over_the_events_of_others_lets_all_else_go_on(lives, m
             await asyncio.sleep(app_feed.PAUSE_SECONDS / 4)
             beats += 1
 
-    monkeypatch.setattr(lives.plane.store, "list_events", looked)
+    monkeypatch.setattr(harness.plane.store, "list_events", looked)
     beating = asyncio.create_task(beat())
     asked = [
-        cloudevents.list_events(lives.plane, STRANGER, EventFilter(), limit=5) for _ in range(3)
+        cloudevents.list_events(harness.plane, STRANGER, EventFilter(), limit=5) for _ in range(3)
     ]
     pages = await asyncio.gather(*asked)
     beating.cancel()
@@ -120,14 +120,14 @@ async def test_who_passes_over_the_events_of_others_lets_all_else_go_on(lives, m
     assert len(set(looks[3:])) == len(looks[3:]), "after its first look each waits for its turn"
 
 
-async def looks_of_a_page(lives, monkeypatch, waiting):
+async def looks_of_a_page(harness, monkeypatch, waiting):
     """How often the store is looked at from when one tenant asks for a page until it has it.
 
     So many scans of another tenant wait for their turn by then.
     """
     monkeypatch.setattr(cloudevents, "SCAN_ROWS", 10)
     monkeypatch.setattr(cloudevents, "SCAN_MAX", 60)
-    plane, looks = lives.plane, 0
+    plane, looks = harness.plane, 0
     await plane.store.commit(Change("", (), tuple(event(n) for n in range(100))))
     look = plane.store.list_events
 
@@ -155,18 +155,18 @@ async def looks_of_a_page(lives, monkeypatch, waiting):
 def test_however_much_one_tenant_passes_over_another_one_has_every_second_turn(
     waiting, monkeypatch
 ):
-    @alive
-    async def played(lives):
-        assert await looks_of_a_page(lives, monkeypatch, waiting) <= 2 * 6
+    @agent_test
+    async def played(harness):
+        assert await looks_of_a_page(harness, monkeypatch, waiting) <= 2 * 6
 
     played()
 
 
-@alive
-async def test_with_one_queue_for_all_tenants_it_would_wait_for_all_of_them(lives, monkeypatch):
+@agent_test
+async def test_with_one_queue_for_all_tenants_it_would_wait_for_all_of_them(harness, monkeypatch):
     held_for = FairLock.held_for
     monkeypatch.setattr(FairLock, "held_for", lambda lock, _: held_for(lock, ""))
-    assert await looks_of_a_page(lives, monkeypatch, 200) > 200
+    assert await looks_of_a_page(harness, monkeypatch, 200) > 200
 
 
 def test_a_turn_that_nobody_waits_for_any_more_is_passed_on():
@@ -191,14 +191,14 @@ def test_a_turn_that_nobody_waits_for_any_more_is_passed_on():
     asyncio.run(main())
 
 
-@alive
-async def test_what_is_held_is_passed_over_without_a_pause(lives, monkeypatch):
+@agent_test
+async def test_what_is_held_is_passed_over_without_a_pause(harness, monkeypatch):
     monkeypatch.setattr(cloudevents, "SCAN_ROWS", 10)
-    assert await lives.plane.feed.after(0, limit=1) == []
-    await lives.plane.store.commit(Change("", (), tuple(event(n) for n in range(100))))
+    assert await harness.plane.feed.after(0, limit=1) == []
+    await harness.plane.store.commit(Change("", (), tuple(event(n) for n in range(100))))
     loop = asyncio.get_running_loop()
     began = loop.time()
-    page = await cloudevents.list_events(lives.plane, STRANGER, EventFilter(), limit=5)
+    page = await cloudevents.list_events(harness.plane, STRANGER, EventFilter(), limit=5)
     assert (page.position, page.more, loop.time()) == (100, False, began)
 
 

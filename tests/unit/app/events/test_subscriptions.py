@@ -19,12 +19,12 @@ from tenure.delivery.relay import Relay
 from tenure.ports.bus import Outgoing
 from tenure.ports.store import Change, ChangePart, Put, Row, Set
 from tenure.testing.patches import patched
-from tests.unit.support.agent_planes import alive
+from tests.unit.support.agent_planes import agent_test
 from tests.unit.support.sinks import Sink
 
 
-@alive
-async def test_what_makes_no_sense_is_refused_by_name(lives):
+@agent_test
+async def test_what_makes_no_sense_is_refused_by_name(harness):
     for asked, field in (
         (SubscriptionRequest("No", SubscriptionKind.PULL), "name"),
         (SubscriptionRequest("n", SubscriptionKind.PULL, target="somewhere"), "target"),
@@ -41,12 +41,12 @@ async def test_what_makes_no_sense_is_refused_by_name(lives):
         ),
     ):
         with pytest.raises(Invalid, match=field):
-            await subscriptions.create_subscription(lives.plane, CALLER, asked)
-    assert await subscriptions.list_subscriptions(lives.plane, CALLER) == []
+            await subscriptions.create_subscription(harness.plane, CALLER, asked)
+    assert await subscriptions.list_subscriptions(harness.plane, CALLER) == []
 
 
-@alive
-async def test_a_tenant_has_so_many_and_no_more(lives):
+@agent_test
+async def test_a_tenant_has_so_many_and_no_more(harness):
     row: Row = {
         "tenant": TENANT,
         "principal": "x",
@@ -61,31 +61,31 @@ async def test_a_tenant_has_so_many_and_no_more(lives):
         "updated_at": 0.0,
     }
     puts = tuple(Put("subscription", (f"{n:032x}",), row) for n in range(SUBSCRIPTIONS_MAX))
-    await lives.plane.store.commit(Change("", (), puts))
+    await harness.plane.store.commit(Change("", (), puts))
     with pytest.raises(Conflict, match="the most"):
         await subscriptions.create_subscription(
-            lives.plane, CALLER, SubscriptionRequest("n", SubscriptionKind.PULL)
+            harness.plane, CALLER, SubscriptionRequest("n", SubscriptionKind.PULL)
         )
 
 
-@alive
-async def test_another_bound_of_a_later_release_reaches_who_has_some_already(lives):
+@agent_test
+async def test_another_bound_of_a_later_release_reaches_who_has_some_already(harness):
     ask = subscriptions.create_subscription
     with patched(subscriptions, SUBSCRIPTIONS_MAX=1):
-        await ask(lives.plane, CALLER, SubscriptionRequest("one", SubscriptionKind.PULL))
+        await ask(harness.plane, CALLER, SubscriptionRequest("one", SubscriptionKind.PULL))
     with patched(subscriptions, SUBSCRIPTIONS_MAX=2):
-        await ask(lives.plane, CALLER, SubscriptionRequest("two", SubscriptionKind.PULL))
+        await ask(harness.plane, CALLER, SubscriptionRequest("two", SubscriptionKind.PULL))
         with pytest.raises(Conflict, match="has 2 subscriptions"):
-            await ask(lives.plane, CALLER, SubscriptionRequest("three", SubscriptionKind.PULL))
+            await ask(harness.plane, CALLER, SubscriptionRequest("three", SubscriptionKind.PULL))
 
 
 @pytest.mark.parametrize("guarded", [True, False])
 def test_many_at_once_take_no_more_places_than_there_are(guarded):
     """Without the quota's row each would count what the others are about to add to."""
-    alive(many_at_once)(guarded=guarded)
+    agent_test(many_at_once)(guarded=guarded)
 
 
-async def many_at_once(lives, guarded):
+async def many_at_once(harness, guarded):
     async def slowly(plane, tenant):
         place = await reserve(plane, tenant)
         await asyncio.sleep(0.01)  # so that all have counted before one is made
@@ -94,27 +94,27 @@ async def many_at_once(lives, guarded):
     reserve = subscriptions._reserve
     ask = subscriptions.create_subscription
     for number in range(SUBSCRIPTIONS_MAX - 10):
-        await ask(lives.plane, CALLER, SubscriptionRequest(f"n{number}", SubscriptionKind.PULL))
+        await ask(harness.plane, CALLER, SubscriptionRequest(f"n{number}", SubscriptionKind.PULL))
     with patched(subscriptions, _reserve=slowly):
         asked = (
-            ask(lives.plane, CALLER, SubscriptionRequest(f"m{n}", SubscriptionKind.PULL))
+            ask(harness.plane, CALLER, SubscriptionRequest(f"m{n}", SubscriptionKind.PULL))
             for n in range(50)
         )
         answers = await asyncio.gather(*asked, return_exceptions=True)
     refused = [one for one in answers if isinstance(one, Conflict)]
     assert {one.code for one in refused} <= {"quota_exceeded"}
     assert (len(refused) == 40) is guarded
-    assert (len(await lives.rows("subscription")) == SUBSCRIPTIONS_MAX) is guarded
+    assert (len(await harness.rows("subscription")) == SUBSCRIPTIONS_MAX) is guarded
 
 
-@alive
+@agent_test
 async def test_a_secret_that_was_sealed_with_a_lost_key_is_rotated_and_the_new_one_signs(
-    lives, tmp_path
+    harness, tmp_path
 ):
-    plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
+    plane = replace(harness.plane, seal=LocalSeal(tmp_path / "secrets.key"))
     asked = SubscriptionRequest("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in")
     view, _ = await subscriptions.create_subscription(plane, CALLER, asked)
-    moved = replace(lives.plane, seal=LocalSeal(tmp_path / "other.key"))
+    moved = replace(harness.plane, seal=LocalSeal(tmp_path / "other.key"))
     row = await subscriptions.get_subscription_row(moved, CALLER, view.id)
     with pytest.raises(Invalid, match=f"tenure subscription rotate {view.id}"):
         subscriptions.secrets_of(moved, row)
@@ -123,9 +123,9 @@ async def test_a_secret_that_was_sealed_with_a_lost_key_is_rotated_and_the_new_o
     assert subscriptions.secrets_of(moved, row) == (subscriptions.secret_of(new),)
 
 
-@alive
-async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(lives, tmp_path):
-    plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
+@agent_test
+async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(harness, tmp_path):
+    plane = replace(harness.plane, seal=LocalSeal(tmp_path / "secrets.key"))
     asked = SubscriptionRequest("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in")
     view, first = await subscriptions.create_subscription(plane, CALLER, asked)
     get, rotated = subscriptions.get_subscription_row, list[str]()
@@ -151,15 +151,15 @@ HOOK = SubscriptionRequest("n", SubscriptionKind.WEBHOOK, target="https://hooks.
 ONCE = "once"
 
 
-@alive
-async def test_the_same_key_makes_one_subscription_and_shows_the_same_secret(lives, tmp_path):
-    plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
+@agent_test
+async def test_the_same_key_makes_one_subscription_and_shows_the_same_secret(harness, tmp_path):
+    plane = replace(harness.plane, seal=LocalSeal(tmp_path / "secrets.key"))
     ask = subscriptions.create_subscription
     asked = (ask(plane, CALLER, HOOK, idempotency_key=ONCE) for _ in range(20))
     answers = await asyncio.gather(*asked)
     assert len({(view.id, secret) for view, secret in answers}) == 1
-    assert len(await lives.rows("subscription")) == len(await lives.rows("cursor")) == 1
-    lines = [row for row in await lives.rows("audit") if row["action"] == "subscription.create"]
+    assert len(await harness.rows("subscription")) == len(await harness.rows("cursor")) == 1
+    lines = [row for row in await harness.rows("audit") if row["action"] == "subscription.create"]
     assert len(lines) == 1
     with pytest.raises(Conflict, match="another request") as refused:
         await ask(plane, CALLER, HOOK._replace(name="m"), idempotency_key=ONCE)
@@ -169,8 +169,8 @@ async def test_the_same_key_makes_one_subscription_and_shows_the_same_secret(liv
     assert (await ask(plane, CALLER, HOOK))[0].id != answers[0][0].id
 
 
-@alive
-async def test_the_same_key_finds_what_took_the_last_place(lives):
+@agent_test
+async def test_the_same_key_finds_what_took_the_last_place(harness):
     reserve, ask = subscriptions._reserve, subscriptions.create_subscription
     asked, made = SubscriptionRequest("n", SubscriptionKind.PULL), list[str]()
 
@@ -181,32 +181,34 @@ async def test_the_same_key_finds_what_took_the_last_place(lives):
         return await reserve(plane, tenant)
 
     with patched(subscriptions, SUBSCRIPTIONS_MAX=1, _reserve=meanwhile):
-        view, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
+        view, _ = await ask(harness.plane, CALLER, asked, idempotency_key=ONCE)
     assert made == ["asked", view.id]
 
 
-@alive
-async def test_a_key_is_good_for_a_day_and_makes_nothing_again_after_a_delete(lives):
+@agent_test
+async def test_a_key_is_good_for_a_day_and_makes_nothing_again_after_a_delete(harness):
     ask, asked = subscriptions.create_subscription, SubscriptionRequest("n", SubscriptionKind.PULL)
-    first, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
-    await subscriptions.delete_subscription(lives.plane, CALLER, first.id)
-    again, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
+    first, _ = await ask(harness.plane, CALLER, asked, idempotency_key=ONCE)
+    await subscriptions.delete_subscription(harness.plane, CALLER, first.id)
+    again, _ = await ask(harness.plane, CALLER, asked, idempotency_key=ONCE)
     assert again == first
-    assert await lives.rows("subscription") == []
+    assert await harness.rows("subscription") == []
     scope = (TENANT, CALLER.principal, "subscriptions", ONCE)
     older = Set("idempotency", scope, {"answer": None})  # as the release before has written it
-    await lives.plane.store.commit(Change("", (), (older,)))
+    await harness.plane.store.commit(Change("", (), (older,)))
     with pytest.raises(NotFound, match="deleted since"):
-        await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
-    told = {"at": lives.plane.store.now() - IDEMPOTENCY_SECONDS - 1.0}
-    await lives.plane.store.commit(Change("", (), (Set("idempotency", scope, told),)))
-    second, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
+        await ask(harness.plane, CALLER, asked, idempotency_key=ONCE)
+    told = {"at": harness.plane.store.now() - IDEMPOTENCY_SECONDS - 1.0}
+    await harness.plane.store.commit(Change("", (), (Set("idempotency", scope, told),)))
+    second, _ = await ask(harness.plane, CALLER, asked, idempotency_key=ONCE)
     assert second.id != first.id
 
 
-@alive
-async def test_a_rotation_that_is_told_twice_leaves_the_secret_that_receivers_know(lives, tmp_path):
-    plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
+@agent_test
+async def test_a_rotation_that_is_told_twice_leaves_the_secret_that_receivers_know(
+    harness, tmp_path
+):
+    plane = replace(harness.plane, seal=LocalSeal(tmp_path / "secrets.key"))
     ask = subscriptions.create_subscription
     view, known = await ask(plane, CALLER, HOOK, idempotency_key=ONCE)
     rotate = subscriptions.rotate_secret
@@ -223,56 +225,58 @@ async def test_a_rotation_that_is_told_twice_leaves_the_secret_that_receivers_kn
     assert (await ask(plane, CALLER, HOOK, idempotency_key=ONCE))[1] == known
     late, secret = await rotate(plane, CALLER, view.id, idempotency_key=ONCE)
     assert (late.id, {secret}) == (view.id, new)
-    rows = str(await lives.rows("idempotency"))
+    rows = str(await harness.rows("idempotency"))
     assert known not in rows
     assert secret not in rows
 
 
-@alive
-async def test_its_letters_go_with_it(lives):
-    bad = await lives.made("bad")
-    await lives.made("good")
+@agent_test
+async def test_its_letters_go_with_it(harness):
+    bad = await harness.create_ready("bad")
+    await harness.create_ready("good")
     sink = Sink()
     sink.refuses.add(bad)
     asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target=sink.name, from_start=True)
-    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
-    await Relay(lives.plane, buses={SubscriptionKind.NATS: LocalBus({sink.name: sink.take})}).tick()
-    shown = await subscriptions.get_subscription(lives.plane, CALLER, view.id)
+    view, _ = await subscriptions.create_subscription(harness.plane, CALLER, asked)
+    await Relay(
+        harness.plane, buses={SubscriptionKind.NATS: LocalBus({sink.name: sink.take})}
+    ).tick()
+    shown = await subscriptions.get_subscription(harness.plane, CALLER, view.id)
     assert shown.parked == 1
-    assert len(await lives.rows("letter")) > 1
-    await subscriptions.delete_subscription(lives.plane, CALLER, view.id)
-    assert await lives.rows("letter") == [] == await lives.rows("parked")
-    assert view.id not in [row["destination"] for row in await lives.rows("cursor")]
+    assert len(await harness.rows("letter")) > 1
+    await subscriptions.delete_subscription(harness.plane, CALLER, view.id)
+    assert await harness.rows("letter") == [] == await harness.rows("parked")
+    assert view.id not in [row["destination"] for row in await harness.rows("cursor")]
 
 
-@alive
-async def test_one_with_a_parked_stream_was_not_told_yet(lives):
-    uid = await lives.made()
+@agent_test
+async def test_one_with_a_parked_stream_was_not_told_yet(harness):
+    uid = await harness.create_ready()
     asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
-    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
-    row = await subscriptions.get_subscription_row(lives.plane, CALLER, view.id)
-    assert await subscriptions.has_received_all(lives.plane, row)
+    view, _ = await subscriptions.create_subscription(harness.plane, CALLER, asked)
+    row = await subscriptions.get_subscription_row(harness.plane, CALLER, view.id)
+    assert await subscriptions.has_received_all(harness.plane, row)
     parked: Row = {"attempts": 1, "due_at": 0.0, "why": "no", "since": 0.0}
-    await lives.plane.store.commit(Change("", (), (Put("parked", (view.id, uid), parked),)))
-    assert not await subscriptions.has_received_all(lives.plane, row)
+    await harness.plane.store.commit(Change("", (), (Put("parked", (view.id, uid), parked),)))
+    assert not await subscriptions.has_received_all(harness.plane, row)
     reads, _ = await subscriptions.create_subscription(
-        lives.plane, CALLER, SubscriptionRequest("reads", SubscriptionKind.PULL)
+        harness.plane, CALLER, SubscriptionRequest("reads", SubscriptionKind.PULL)
     )
-    row = await subscriptions.get_subscription_row(lives.plane, CALLER, reads.id)
-    assert await subscriptions.has_received_all(lives.plane, row)
+    row = await subscriptions.get_subscription_row(harness.plane, CALLER, reads.id)
+    assert await subscriptions.has_received_all(harness.plane, row)
 
 
-@alive
-async def test_a_place_is_given_back_only_of_an_agent_that_is_not_there(lives):
-    uid = await lives.made()
+@agent_test
+async def test_a_place_is_given_back_only_of_an_agent_that_is_not_there(harness):
+    uid = await harness.create_ready()
     event = Outgoing("1", TENANT, uid, "", "agent.deleted", 1, b"{}")
     react = REACTIONS["release-quota"].react
-    await react(lives.plane, event)
-    assert len(await lives.rows("reservation")) == 1
-    (kept,) = await lives.rows("reservation")
-    await lives.verb("delete")
-    assert await lives.rows("reservation") == []
-    await react(lives.plane, event)
-    lives.disk.tables.rows["reservation"][TENANT, "agents", uid] = kept  # as if that were lost
-    await react(lives.plane, event)
-    assert await lives.rows("reservation") == []
+    await react(harness.plane, event)
+    assert len(await harness.rows("reservation")) == 1
+    (kept,) = await harness.rows("reservation")
+    await harness.run_verb("delete")
+    assert await harness.rows("reservation") == []
+    await react(harness.plane, event)
+    harness.disk.tables.rows["reservation"][TENANT, "agents", uid] = kept  # as if that were lost
+    await react(harness.plane, event)
+    assert await harness.rows("reservation") == []

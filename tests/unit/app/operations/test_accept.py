@@ -19,14 +19,21 @@ from tenure.core.limits import (
 from tenure.core.operation import IntentState, OperationState
 from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
-from tests.unit.support.scripted_planes import TENANT, Script, accept, refuse, step, virtual
+from tests.unit.support.scripted_planes import (
+    TENANT,
+    Script,
+    accept,
+    refuse,
+    step,
+    virtual_time_test,
+)
 
 ASKED = Accept("waits", idempotency_key="once")
 
 
-@virtual
-async def test_the_answer_shows_the_first_stage_intended_and_nothing_called(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_the_answer_shows_the_first_stage_intended_and_nothing_called(cluster):
+    plane = (await cluster.start()).plane
     accepted = await admission.accept(plane, Accept("parallel"))
     assert (accepted.state, accepted.generation, accepted.done) == (
         OperationState.RUNNING,
@@ -34,13 +41,13 @@ async def test_the_answer_shows_the_first_stage_intended_and_nothing_called(solo
         False,
     )
     assert [s.state for s in accepted.steps] == [IntentState.INTENDED, None, None, None, None]
-    assert not solo.holds()
+    assert not cluster.holds()
     assert (await reads.get_operation(plane, TENANT, accepted.id)).agent == accepted.agent
 
 
-@virtual
-async def test_the_same_key_and_request_answer_with_the_same_operation_also_after_its_end(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_the_same_key_and_request_answer_with_the_same_operation_also_after_its_end(cluster):
+    plane = (await cluster.start()).plane
     asked = Accept("linear", idempotency_key="once")
     first = await admission.accept(plane, asked)
     assert (await admission.accept(plane, asked)).id == first.id
@@ -50,16 +57,16 @@ async def test_the_same_key_and_request_answer_with_the_same_operation_also_afte
     assert len(await reads.list_operations(plane, TENANT)) == 1
 
 
-@virtual
-async def test_requests_with_the_same_key_at_the_same_time_make_one_operation(solo):
-    one, other = (await solo.start()).plane, (await solo.start()).plane
+@virtual_time_test
+async def test_requests_with_the_same_key_at_the_same_time_make_one_operation(cluster):
+    one, other = (await cluster.start()).plane, (await cluster.start()).plane
     asked = [admission.accept(plane, ASKED) for plane in (one, other) * 5]
     assert len({accepted.id for accepted in await asyncio.gather(*asked)}) == 1
 
 
-@virtual
-async def test_a_key_used_for_another_request_is_a_conflict_that_names_the_first(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_key_used_for_another_request_is_a_conflict_that_names_the_first(cluster):
+    plane = (await cluster.start()).plane
     first = await admission.accept(plane, ASKED)
     for other in (replace(ASKED, input={"size": 2}), replace(ASKED, plan="linear")):
         with pytest.raises(Conflict, match="use a new key") as refused:
@@ -68,9 +75,9 @@ async def test_a_key_used_for_another_request_is_a_conflict_that_names_the_first
         assert refused.value.holder == first.id
 
 
-@virtual
-async def test_a_key_answers_first_also_where_its_agent_is_busy(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_key_answers_first_also_where_its_agent_is_busy(cluster):
+    plane = (await cluster.start()).plane
     asked = replace(ASKED, agent="bird")
     first = await admission.accept(plane, asked)
     assert (await admission.accept(plane, asked)).id == first.id
@@ -82,9 +89,9 @@ async def test_a_key_answers_first_also_where_its_agent_is_busy(solo):
     assert refused.value.code == "operation_in_progress"
 
 
-@virtual
-async def test_a_key_can_be_used_again_after_its_time(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_key_can_be_used_again_after_its_time(cluster):
+    plane = (await cluster.start()).plane
     first = await admission.accept(plane, replace(ASKED, plan="linear"))
     await asyncio.sleep(IDEMPOTENCY_SECONDS - 1)
     same = await admission.accept(plane, replace(ASKED, plan="linear"))
@@ -95,16 +102,16 @@ async def test_a_key_can_be_used_again_after_its_time(solo):
     assert (await admission.accept(plane, replace(ASKED, plan="pivot"))).id == other.id
 
 
-@virtual
-async def test_keys_of_other_tenants_and_principals_are_their_own(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_keys_of_other_tenants_and_principals_are_their_own(cluster):
+    plane = (await cluster.start()).plane
     asked = (ASKED, replace(ASKED, tenant="north"), replace(ASKED, principal="a friend"))
     assert len({(await admission.accept(plane, one)).id for one in asked}) == 3
 
 
-@virtual
-async def test_a_second_operation_on_an_agent_is_refused_by_the_name_of_the_first(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_second_operation_on_an_agent_is_refused_by_the_name_of_the_first(cluster):
+    plane = (await cluster.start()).plane
     first = await accept(plane, "waits", "bird")
     with pytest.raises(Conflict, match=f"operation {first} works on this agent") as refused:
         await accept(plane, "linear", "bird")
@@ -115,19 +122,19 @@ async def test_a_second_operation_on_an_agent_is_refused_by_the_name_of_the_firs
     assert second.generation == 2
 
 
-@virtual
-async def test_a_plan_that_is_no_verb_lets_go_of_its_agent_whatever_it_was_given(solo):
-    solo.plan("looks_like_one", step("turn", Script(Rejected("no"))))
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_plan_that_is_no_verb_lets_go_of_its_agent_whatever_it_was_given(cluster):
+    cluster.plan("looks_like_one", step("turn", Script(Rejected("no"))))
+    plane = (await cluster.start()).plane
     asked = Accept("looks_like_one", "bird", {"after": "another", "queued": True})
     first = await admission.accept(plane, asked)
     assert (await reads.wait(plane, TENANT, first.id)).state is OperationState.COMPENSATED
     assert (await admission.accept(plane, Accept("linear", "bird"))).generation == 2
 
 
-@virtual
-async def test_of_many_at_the_same_time_one_agent_takes_one(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_of_many_at_the_same_time_one_agent_takes_one(cluster):
+    plane = (await cluster.start()).plane
     for round_ in range(2):  # an agent that is new, then one that is there
         asked = [accept(plane, "linear", "bird") for _ in range(5)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -139,23 +146,23 @@ async def test_of_many_at_the_same_time_one_agent_takes_one(solo):
         assert (seen.state, seen.generation) == (OperationState.SUCCEEDED, round_ + 1)
 
 
-@virtual
-async def test_who_is_overtaken_on_an_agent_reads_again_and_follows(solo):
-    plane, other = (await solo.start()).plane, (await solo.start()).plane
+@virtual_time_test
+async def test_who_is_overtaken_on_an_agent_reads_again_and_follows(cluster):
+    plane, other = (await cluster.start()).plane, (await cluster.start()).plane
 
     async def overtaken():
         await reads.wait(other, TENANT, await accept(other, "linear", "bird"))
 
     for round_ in range(2):  # an agent that is new, then one that is there
-        solo.stores[0].after["find"] = [overtaken]
+        cluster.stores[0].after["find"] = [overtaken]
         mine = await admission.accept(plane, Accept("linear", "bird"))
         assert mine.generation == 2 * round_ + 2
         assert (await reads.wait(plane, TENANT, mine.id)).state is OperationState.SUCCEEDED
 
 
-@virtual
-async def test_another_tenants_agent_and_operation_are_not_there(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_another_tenants_agent_and_operation_are_not_there(cluster):
+    plane = (await cluster.start()).plane
     name = await accept(plane, "waits", "bird")
     with pytest.raises(NotFound, match="there is no agent bird"):
         await admission.accept(plane, Accept("linear", "bird", tenant="north"))
@@ -190,17 +197,17 @@ async def test_another_tenants_agent_and_operation_are_not_there(solo):
     ],
     ids=["plan", "object", "surrogate", "large", "many bytes", "key"],
 )
-@virtual
-async def test_what_makes_no_sense_is_refused_and_nothing_is_written(solo, asked, error, words):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_what_makes_no_sense_is_refused_and_nothing_is_written(cluster, asked, error, words):
+    plane = (await cluster.start()).plane
     with pytest.raises(error, match=words):
         await admission.accept(plane, asked)
     assert await reads.list_operations(plane, TENANT) == []
 
 
-@virtual
-async def test_what_is_just_within_the_bounds_is_accepted(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_what_is_just_within_the_bounds_is_accepted(cluster):
+    plane = (await cluster.start()).plane
     most = "y" * (INPUT_BYTES_MAX - len('{"x":""}'))
     key = "k" * IDEMPOTENCY_KEY_CHARACTERS_MAX
     asked = Accept("linear", input={"x": most}, idempotency_key=key)
@@ -208,11 +215,11 @@ async def test_what_is_just_within_the_bounds_is_accepted(solo):
     assert (await reads.wait(plane, TENANT, accepted.id)).state is OperationState.SUCCEEDED
 
 
-@virtual
-async def test_steps_are_given_what_was_accepted_whatever_becomes_of_it_afterwards(solo):
+@virtual_time_test
+async def test_steps_are_given_what_was_accepted_whatever_becomes_of_it_afterwards(cluster):
     ask = Script(Waiting(SIGNAL))
-    solo.plan("asks", step("ask", ask))
-    plane = (await solo.start()).plane
+    cluster.plan("asks", step("ask", ask))
+    plane = (await cluster.start()).plane
     given = {"sizes": (1, 2), "names": ["a"]}
     name = (await admission.accept(plane, Accept("asks", input=given))).id
     given["names"] = ["b"]
@@ -222,22 +229,22 @@ async def test_steps_are_given_what_was_accepted_whatever_becomes_of_it_afterwar
     assert [call.input for call in ask.calls] == [{"sizes": [1, 2], "names": ["a"]}] * 2
 
 
-@virtual
-async def test_without_a_running_engine_it_is_kept_until_someone_claims_it(solo):
-    idle = solo.boot("idle").plane
+@virtual_time_test
+async def test_without_a_running_engine_it_is_kept_until_someone_claims_it(cluster):
+    idle = cluster.boot("idle").plane
     await prepare(idle)
     accepted = await admission.accept(idle, Accept("linear"))
     assert accepted.state is OperationState.PENDING
-    plane = (await solo.start()).plane
+    plane = (await cluster.start()).plane
     assert (await reads.wait(plane, TENANT, accepted.id)).state is OperationState.SUCCEEDED
 
 
-@virtual
-async def test_when_the_store_has_no_room_the_caller_is_told_and_can_ask_again(solo):
+@virtual_time_test
+async def test_when_the_store_has_no_room_the_caller_is_told_and_can_ask_again(cluster):
     do = Script(Done({"made": 1}))
-    solo.plan("one", step("only", do))
-    plane = (await solo.start()).plane
-    solo.stores[0].before["commit"] = [refuse]
+    cluster.plan("one", step("only", do))
+    plane = (await cluster.start()).plane
+    cluster.stores[0].before["commit"] = [refuse]
     with pytest.raises(StoreError):
         await accept(plane, "one")
     assert await reads.list_operations(plane, TENANT) == []

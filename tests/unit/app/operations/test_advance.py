@@ -33,7 +33,7 @@ from tests.unit.support.scripted_planes import (
     journal,
     refuse,
     step,
-    virtual,
+    virtual_time_test,
 )
 
 
@@ -41,7 +41,7 @@ async def hang(_):
     await forever()
 
 
-async def ended(solo, plane, plan):
+async def ended(cluster, plane, plan):
     name = await accept(plane, plan)
     return await reads.wait(plane, TENANT, name)
 
@@ -89,9 +89,9 @@ class Mute(Exception):
         "nameless",
     ],
 )
-@virtual
+@virtual_time_test
 async def test_an_end_that_nobody_knows_is_looked_into_before_anything_is_repeated(
-    solo, ending, words
+    cluster, ending, words
 ):
     async def before_the_look(_):
         (seen,) = (await reads.get_operation(plane, TENANT, name)).steps
@@ -99,64 +99,64 @@ async def test_an_end_that_nobody_knows_is_looked_into_before_anything_is_repeat
         raise Unavailable("busy")
 
     do, look = Script(ending, Done({"n": 2})), Script(before_the_look, Absent())
-    solo.plan("one", step("made", do, Script(), look))
-    plane = (await solo.start()).plane
+    cluster.plan("one", step("made", do, Script(), look))
+    plane = (await cluster.start()).plane
     name = await accept(plane, "one")
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (len(do.calls), len(look.calls)) == (2, 2)
     assert await journal(plane, name) == ["accepted", "done made"]
 
 
-@virtual
-async def test_what_is_found_by_looking_counts_as_done(solo):
+@virtual_time_test
+async def test_what_is_found_by_looking_counts_as_done(cluster):
     do, look, later = Script(hang), Script(Done({"n": 1})), Script()
-    solo.plan("two", step("made", do, Script(), look), step("later", later))
-    plane = (await solo.start()).plane
-    assert (await ended(solo, plane, "two")).state is OperationState.SUCCEEDED
+    cluster.plan("two", step("made", do, Script(), look), step("later", later))
+    plane = (await cluster.start()).plane
+    assert (await ended(cluster, plane, "two")).state is OperationState.SUCCEEDED
     assert (len(do.calls), later.calls[0].results) == (1, {"made": {"n": 1}})
 
 
-@virtual
-async def test_a_bug_in_an_undo_is_tried_again(solo):
+@virtual_time_test
+async def test_a_bug_in_an_undo_is_tried_again(cluster):
     undo = Script(KeyError("gone"), hang, Done())
-    solo.plan("two", step("made", Script(), undo), step("later", Script(Rejected("no"))))
-    plane = (await solo.start()).plane
-    assert (await ended(solo, plane, "two")).state is OperationState.COMPENSATED
+    cluster.plan("two", step("made", Script(), undo), step("later", Script(Rejected("no"))))
+    plane = (await cluster.start()).plane
+    assert (await ended(cluster, plane, "two")).state is OperationState.COMPENSATED
     assert len(undo.calls) == 3
 
 
 @pytest.mark.parametrize("ending", [None, Done(), Done({"n": 1})])
-@virtual
-async def test_a_step_is_done_when_it_returns_nothing_or_done(solo, ending):
+@virtual_time_test
+async def test_a_step_is_done_when_it_returns_nothing_or_done(cluster, ending):
     later = Script()
-    solo.plan("two", step("made", Script(ending)), step("later", later))
-    plane = (await solo.start()).plane
-    assert (await ended(solo, plane, "two")).state is OperationState.SUCCEEDED
+    cluster.plan("two", step("made", Script(ending)), step("later", later))
+    plane = (await cluster.start()).plane
+    assert (await ended(cluster, plane, "two")).state is OperationState.SUCCEEDED
     assert later.calls[0].results == {"made": ending.result if ending else None}
 
 
-@virtual
-async def test_later_steps_read_what_the_journal_keeps_before_and_after_a_restart(solo):
+@virtual_time_test
+async def test_later_steps_read_what_the_journal_keeps_before_and_after_a_restart(cluster):
     later = Script(Waiting("go"))
     made = Done({"sizes": (1, 2), "by": {"3": "x"}})
-    solo.plan("two", step("made", Script(made)), step("later", later))
-    process = await solo.start()
+    cluster.plan("two", step("made", Script(made)), step("later", later))
+    process = await cluster.start()
     name = await accept(process.plane, "two")
     await asyncio.sleep(1)
     await process.stop()
-    plane = (await solo.start()).plane
+    plane = (await cluster.start()).plane
     await operations.signal(plane, by("a friend"), name, name="go")
     await reads.wait(plane, TENANT, name)
     kept = {"sizes": [1, 2], "by": {"3": "x"}}
     assert [call.results["made"] for call in later.calls] == [kept, kept]
 
 
-@virtual
-async def test_a_step_is_told_its_key_its_token_and_its_attempts(solo):
+@virtual_time_test
+async def test_a_step_is_told_its_key_its_token_and_its_attempts(cluster):
     do = Script(Unavailable("busy"), NotYet(1.0), Done())
-    solo.plan("one", step("made", do, slot="thing"))
-    plane = (await solo.start()).plane
-    await ended(solo, plane, "one")
+    cluster.plan("one", step("made", do, slot="thing"))
+    plane = (await cluster.start()).plane
+    await ended(cluster, plane, "one")
     assert len({call.key.text for call in do.calls}) == 1
     assert (do.calls[0].key.slot, do.calls[0].key.generation) == ("thing", 1)
     assert [(call.token, call.attempt) for call in do.calls] == [(1, 0), (1, 1), (1, 0)]
@@ -165,11 +165,11 @@ async def test_a_step_is_told_its_key_its_token_and_its_attempts(solo):
 # ----------------------------------------------------------------------------- stopped from outside
 
 
-@virtual
-async def test_a_cancel_stops_a_call_and_its_outcome_is_then_unknown(solo):
+@virtual_time_test
+async def test_a_cancel_stops_a_call_and_its_outcome_is_then_unknown(cluster):
     undo = Script()
-    solo.plan("one", step("made", Script(hang), undo, Script()))
-    plane = (await solo.start()).plane
+    cluster.plan("one", step("made", Script(hang), undo, Script()))
+    plane = (await cluster.start()).plane
     name = await accept(plane, "one")
     await asyncio.sleep(0.1)
     await operations.cancel(plane, by("the caller"), name)
@@ -177,29 +177,29 @@ async def test_a_cancel_stops_a_call_and_its_outcome_is_then_unknown(solo):
     assert (seen.state, len(undo.calls)) == (OperationState.COMPENSATED, 1)
 
 
-@virtual
-async def test_a_cancel_at_the_very_limit_of_a_call_stops_it_once(solo):
+@virtual_time_test
+async def test_a_cancel_at_the_very_limit_of_a_call_stops_it_once(cluster):
     do, undo = Script(hang), Script()
-    solo.plan("one", step("made", do, undo, Script()))
-    process = await solo.start()
+    cluster.plan("one", step("made", do, undo, Script()))
+    process = await cluster.start()
     plane = process.plane
     name = await accept(plane, "one")
     live = None
     while not live:
         await asyncio.sleep(0)
         live = process.engine._active[name].live
-    solo.loop.call_at(1.0, process.engine._work.interrupt, live)
+    cluster.loop.call_at(1.0, process.engine._work.interrupt, live)
     await asyncio.sleep(1.0)
     await operations.cancel(plane, by("the caller"), name)
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.COMPENSATED
     assert len(do.calls) == 1
 
 
-@virtual
-async def test_a_shutdown_at_the_same_time_as_a_cancel_wins(solo):
+@virtual_time_test
+async def test_a_shutdown_at_the_same_time_as_a_cancel_wins(cluster):
     """The call is stopped twice: once to be recorded, once because nobody may record any more."""
-    solo.plan("one", step("made", Script(hang), Script(), Script()))
-    process = await solo.start()
+    cluster.plan("one", step("made", Script(hang), Script(), Script()))
+    process = await cluster.start()
     name = await accept(process.plane, "one")
     await asyncio.sleep(0.1)
     driven = process.engine._active[name]
@@ -212,15 +212,15 @@ async def test_a_shutdown_at_the_same_time_as_a_cancel_wins(solo):
     assert (intent.unknown_since, intent.attempts) == (None, 0), "nothing was recorded"
 
 
-@virtual
-async def test_a_shutdown_alone_records_nothing_and_the_next_worker_looks_first(solo):
+@virtual_time_test
+async def test_a_shutdown_alone_records_nothing_and_the_next_worker_looks_first(cluster):
     do, look = Script(hang), Script(Done({"n": 1}))
-    solo.plan("one", step("made", do, Script(), look))
-    process = await solo.start()
+    cluster.plan("one", step("made", do, Script(), look))
+    process = await cluster.start()
     name = await accept(process.plane, "one")
     await asyncio.sleep(0.1)
     await process.engine.stop(grace_seconds=0.1)
-    plane = (await solo.start()).plane
+    plane = (await cluster.start()).plane
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (len(do.calls), len(look.calls)) == (1, 1)
 
@@ -228,33 +228,33 @@ async def test_a_shutdown_alone_records_nothing_and_the_next_worker_looks_first(
 # --------------------------------------------------------------------------------------- the record
 
 
-@virtual
-async def test_while_the_disk_refuses_the_end_of_a_call_is_remembered(solo):
+@virtual_time_test
+async def test_while_the_disk_refuses_the_end_of_a_call_is_remembered(cluster):
     do = Script(Done({"n": 1}))
-    solo.plan("one", step("made", do))
-    plane = (await solo.start(lease_ttl_seconds=60)).plane
+    cluster.plan("one", step("made", do))
+    plane = (await cluster.start(lease_ttl_seconds=60)).plane
     name = await accept(plane, "one")
 
     async def full():
         raise StoreFull("no room")
 
-    solo.stores[0].before["commit"] = [full, refuse, full]
+    cluster.stores[0].before["commit"] = [full, refuse, full]
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
-    assert (len(do.calls), solo.loop.time()) == (1, pytest.approx(3.0, abs=0.1))
+    assert (len(do.calls), cluster.loop.time()) == (1, pytest.approx(3.0, abs=0.1))
 
 
-@virtual
-async def test_while_the_disk_cannot_be_read_an_operation_is_read_again_and_again(solo):
+@virtual_time_test
+async def test_while_the_disk_cannot_be_read_an_operation_is_read_again_and_again(cluster):
     do = Script(Waiting("go"))
-    solo.plan("one", step("made", do))
-    plane = (await solo.start()).plane
+    cluster.plan("one", step("made", do))
+    plane = (await cluster.start()).plane
     name = await accept(plane, "one")
     await asyncio.sleep(0.1)
 
     async def then_refuse():
-        solo.stores[0].before["load"] = [refuse] * 3
+        cluster.stores[0].before["load"] = [refuse] * 3
 
-    solo.stores[0].after["commit"] = [then_refuse]
+    cluster.stores[0].after["commit"] = [then_refuse]
     signalled = await operations.signal(plane, by("a friend"), name, name="go")
     assert signalled.state is OperationState.RUNNING, "it was recorded, and the caller is told so"
     await asyncio.sleep(4)
@@ -262,25 +262,25 @@ async def test_while_the_disk_cannot_be_read_an_operation_is_read_again_and_agai
     assert len(do.calls) == 2
 
 
-@virtual
-async def test_who_fails_on_the_revision_reads_again_and_decides_again(solo):
+@virtual_time_test
+async def test_who_fails_on_the_revision_reads_again_and_decides_again(cluster):
     """A signal is recorded between the call and its record: the call is not repeated."""
     do = Script(Done({"n": 1}))
-    solo.plan("one", step("made", do))
-    plane = (await solo.start()).plane
-    other = (await solo.start()).plane
+    cluster.plan("one", step("made", do))
+    plane = (await cluster.start()).plane
+    other = (await cluster.start()).plane
     name = await accept(plane, "one")
 
     async def meanwhile():
         await operations.signal(other, by("a friend"), name, name="go")
 
-    solo.stores[0].before["commit"] = [meanwhile]
+    cluster.stores[0].before["commit"] = [meanwhile]
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert await journal(plane, name) == ["accepted", "signalled", "done made"]
     assert len(do.calls) == 1
 
 
-async def taken_over(solo, plane, name):
+async def taken_over(cluster, plane, name):
     """Another worker holds it now."""
     (row,) = [await plane.store.find(OperationRecord, (name,))]
     token: Any = row.token + 1
@@ -291,26 +291,26 @@ async def taken_over(solo, plane, name):
             for intent in (await plane.store.load(name)).intents
         ),
     ]
-    assert await solo.disk.observer().commit(Change("", (), tuple(writes))) is None
+    assert await cluster.disk.observer().commit(Change("", (), tuple(writes))) is None
 
 
-@virtual
-async def test_who_has_lost_the_token_stops_and_touches_nothing(solo):
+@virtual_time_test
+async def test_who_has_lost_the_token_stops_and_touches_nothing(cluster):
     later = Script()
-    solo.plan("two", step("made", Script()), step("later", later))
-    process = await solo.start()
+    cluster.plan("two", step("made", Script()), step("later", later))
+    process = await cluster.start()
     plane = process.plane
     name = await accept(plane, "two")
-    solo.stores[0].before["commit"] = [lambda: taken_over(solo, plane, name)]
+    cluster.stores[0].before["commit"] = [lambda: taken_over(cluster, plane, name)]
     await asyncio.sleep(1)
     assert name not in process.engine._active
     assert await journal(plane, name) == ["accepted"]
     assert not later.calls
 
 
-@virtual
-async def test_loading_under_a_token_that_does_not_hold_is_a_lost_lease(solo):
-    process = await solo.start()
+@virtual_time_test
+async def test_loading_under_a_token_that_does_not_hold_is_a_lost_lease(cluster):
+    process = await cluster.start()
     plane, work = process.plane, process.engine._work
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
@@ -320,7 +320,7 @@ async def test_loading_under_a_token_that_does_not_hold_is_a_lost_lease(solo):
         await work.load(name, 2)
     with pytest.raises(LeaseLost):
         await work.load("no-such-operation", 1)
-    await taken_over(solo, plane, name)
+    await taken_over(cluster, plane, name)
     with pytest.raises(LeaseLost):
         await work.refresh(live)
     live.id = "no-such-operation"
@@ -328,17 +328,17 @@ async def test_loading_under_a_token_that_does_not_hold_is_a_lost_lease(solo):
         await work.refresh(live)
 
 
-@virtual
-async def test_what_has_ended_is_not_loaded(solo):
-    process = await solo.start()
-    name = (await ended(solo, process.plane, "linear")).id
+@virtual_time_test
+async def test_what_has_ended_is_not_loaded(cluster):
+    process = await cluster.start()
+    name = (await ended(cluster, process.plane, "linear")).id
     assert await process.engine._work.load(name, 1) is None
 
 
-@virtual
-async def test_a_record_that_leads_where_no_row_leads_is_a_defect_and_is_not_written(solo):
-    solo.plan("one", step("made", Script()))
-    process = await solo.start()
+@virtual_time_test
+async def test_a_record_that_leads_where_no_row_leads_is_a_defect_and_is_not_written(cluster):
+    cluster.plan("one", step("made", Script()))
+    process = await cluster.start()
     work = process.engine._work
     name = await accept(process.plane, "one")
     live = process.engine._active[name].live
@@ -354,25 +354,25 @@ async def test_a_record_that_leads_where_no_row_leads_is_a_defect_and_is_not_wri
 # ---------------------------------------------------------------------------- several steps at once
 
 
-@virtual
-async def test_the_later_of_two_siblings_completes_the_stage(solo):
+@virtual_time_test
+async def test_the_later_of_two_siblings_completes_the_stage(cluster):
     async def slow(_):
         await asyncio.sleep(0.5)
         return Done({"slow": True})
 
     later = Script()
-    solo.plan(
+    cluster.plan(
         "fork",
         (step("quick", Script()), step("slow", Script(slow))),
         step("later", later, needs=("slow",)),
     )
-    plane = (await solo.start()).plane
-    assert (await ended(solo, plane, "fork")).state is OperationState.SUCCEEDED
+    plane = (await cluster.start()).plane
+    assert (await ended(cluster, plane, "fork")).state is OperationState.SUCCEEDED
     assert later.calls[0].results == {"quick": None, "slow": {"slow": True}}
 
 
-@virtual
-async def test_a_refusal_waits_for_the_call_of_a_sibling_before_it_undoes_it(solo):
+@virtual_time_test
+async def test_a_refusal_waits_for_the_call_of_a_sibling_before_it_undoes_it(cluster):
     order = []
 
     async def slow(_):
@@ -384,50 +384,50 @@ async def test_a_refusal_waits_for_the_call_of_a_sibling_before_it_undoes_it(sol
         order.append("removed")
         return Done()
 
-    solo.plan("fork", (step("bad", Script(Rejected("no"))), step("slow", Script(slow), remove)))
-    plane = (await solo.start()).plane
-    assert (await ended(solo, plane, "fork")).state is OperationState.COMPENSATED
+    cluster.plan("fork", (step("bad", Script(Rejected("no"))), step("slow", Script(slow), remove)))
+    plane = (await cluster.start()).plane
+    assert (await ended(cluster, plane, "fork")).state is OperationState.COMPENSATED
     assert order == ["made", "removed"]
 
 
-@virtual
-async def test_a_late_end_of_what_nobody_else_could_tell_of_is_recorded_on_the_way_back(solo):
+@virtual_time_test
+async def test_a_late_end_of_what_nobody_else_could_tell_of_is_recorded_on_the_way_back(cluster):
     async def slow(_):
         await asyncio.sleep(0.5)
         return Done({"charged": 1})
 
-    meter = step("meter", Script(slow), look=nobody_knows)
-    solo.plan("fork", (step("bad", Script(Rejected("no"))), meter))
-    plane = (await solo.start()).plane
-    seen = await ended(solo, plane, "fork")
+    meter = step("meter", Script(slow), inspect=nobody_knows)
+    cluster.plan("fork", (step("bad", Script(Rejected("no"))), meter))
+    plane = (await cluster.start()).plane
+    seen = await ended(cluster, plane, "fork")
     assert seen.state is OperationState.COMPENSATED
     assert [one.state for one in seen.steps] == [IntentState.REFUSED, IntentState.PRESENT]
 
 
-@virtual
-async def test_after_the_pivot_a_refusal_is_tried_again_until_it_is_stuck(solo):
+@virtual_time_test
+async def test_after_the_pivot_a_refusal_is_tried_again_until_it_is_stuck(cluster):
     no = [Rejected("not today")] * 20
-    solo.plan(
+    cluster.plan(
         "forward",
         step("pivot", Script(), None, kind=StepKind.PIVOT),
         step("notice", Script(*no), None, kind=StepKind.RETRIABLE),
     )
-    plane = (await solo.start()).plane
-    seen = await ended(solo, plane, "forward")
+    plane = (await cluster.start()).plane
+    seen = await ended(cluster, plane, "forward")
     assert seen.state is OperationState.STUCK
     assert seen.error == f"notice was not done within {LIMITS.deadline_seconds:g} s: not today"
 
 
-@virtual
+@virtual_time_test
 async def test_a_store_that_was_closed_ends_what_was_under_way_and_is_not_asked_for_ever(
-    solo, caplog
+    cluster, caplog
 ):
     async def close_it(_):
         await process.plane.store.close()
         return Done()
 
-    solo.plan("one", step("made", Script(close_it)))
-    process = await solo.start()
+    cluster.plan("one", step("made", Script(close_it)))
+    process = await cluster.start()
     waits = await accept(process.plane, "waits")
     await asyncio.sleep(0.5)
     name = await accept(process.plane, "one")

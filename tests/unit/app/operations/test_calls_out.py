@@ -14,7 +14,14 @@ from tenure.core.plan import StepKind, nobody_knows, nothing, repeat
 from tenure.core.records import OperationRecord, TombstoneRecord
 from tenure.ports.store import Change, Put
 from tenure.testing.operators import by
-from tests.unit.support.scripted_planes import TENANT, Script, accept, journal, step, virtual
+from tests.unit.support.scripted_planes import (
+    TENANT,
+    Script,
+    accept,
+    journal,
+    step,
+    virtual_time_test,
+)
 
 
 class Slow:
@@ -32,12 +39,12 @@ class Slow:
             self.out -= 1
 
 
-@virtual
-async def test_a_cancelled_operation_ends_when_its_call_has_also_where_nothing_is_undone(solo):
+@virtual_time_test
+async def test_a_cancelled_operation_ends_when_its_call_has_also_where_nothing_is_undone(cluster):
     slow = Slow()
-    solo.plan("one", step("told", slow, nothing))
-    solo.plan("two", step("told", Script(), nothing))
-    plane = (await solo.start()).plane
+    cluster.plan("one", step("told", slow, nothing))
+    cluster.plan("two", step("told", Script(), nothing))
+    plane = (await cluster.start()).plane
     name = await accept(plane, "one", agent="a")
     await asyncio.sleep(0.1)
     cancelled = await operations.cancel(plane, by("the caller"), name)
@@ -50,12 +57,12 @@ async def test_a_cancelled_operation_ends_when_its_call_has_also_where_nothing_i
     assert await journal(plane, name) == ["accepted", "compensating", "undone told"]
 
 
-@virtual
-async def test_who_abandons_an_operation_stops_its_calls(solo):
+@virtual_time_test
+async def test_who_abandons_an_operation_stops_its_calls(cluster):
     slow = Slow()
-    unknown = step("unknown", Script(OutcomeUnknown("lost")), look=nobody_knows)
-    solo.plan("two", [unknown, step("slow", slow, Script())])
-    plane = (await solo.start()).plane
+    unknown = step("unknown", Script(OutcomeUnknown("lost")), inspect=nobody_knows)
+    cluster.plan("two", [unknown, step("slow", slow, Script())])
+    plane = (await cluster.start()).plane
     name = await accept(plane, "two")
     await asyncio.sleep(0.1)
     abandoned = await operations.abandon(plane, by("an operator"), name)
@@ -64,12 +71,12 @@ async def test_who_abandons_an_operation_stops_its_calls(solo):
     assert slow.out == 0
 
 
-@virtual
-async def test_what_is_stuck_is_read_when_it_is_due_and_not_before(solo):
-    solo.plan("one", step("unknown", Script(OutcomeUnknown("lost")), look=nobody_knows))
+@virtual_time_test
+async def test_what_is_stuck_is_read_when_it_is_due_and_not_before(cluster):
+    cluster.plan("one", step("unknown", Script(OutcomeUnknown("lost")), inspect=nobody_knows))
     undo = Script(*[Unavailable("down")] * 100)
-    solo.plan("two", step("made", Script(), undo), step("refused", Script(Rejected("no"))))
-    process = await solo.start()
+    cluster.plan("two", step("made", Script(), undo), step("refused", Script(Rejected("no"))))
+    process = await cluster.start()
     plane = process.plane
     names = [await accept(plane, "one"), await accept(plane, "two")]
     for name in names:
@@ -82,16 +89,16 @@ async def test_what_is_stuck_is_read_when_it_is_due_and_not_before(solo):
     assert retried.state is not OperationState.STUCK
 
 
-@virtual
-async def test_a_step_that_was_burned_before_is_burned_again(solo):
+@virtual_time_test
+async def test_a_step_that_was_burned_before_is_burned_again(cluster):
     """Its tombstone begins anew, and the record is not refused for ever."""
 
     async def remove(call):
         return Done("gone", burned=((call.input["operation"], "made"),))
 
-    solo.plan("one", step("made", Script()))
-    solo.plan("two", step("removed", remove))
-    plane = (await solo.start()).plane
+    cluster.plan("one", step("made", Script()))
+    cluster.plan("two", step("removed", remove))
+    plane = (await cluster.start()).plane
     name = await accept(plane, "one")
     await reads.wait(plane, TENANT, name)
     stone = Put("tombstone", (name, "made"), {"until": 1.0, "sightings": 1})
@@ -109,39 +116,39 @@ def pivot(do, look):
 
 
 @pytest.mark.parametrize("look", [Script(Absent()), repeat])
-@virtual
+@virtual_time_test
 async def test_a_pivot_whose_first_call_comes_late_is_not_undone_for_the_second_ones_refusal(
-    solo, look
+    cluster, look
 ):
     """The first is late in flight, the second is refused, then the first is applied."""
     do = Script(OutcomeUnknown("late"), Rejected("no"), Rejected("no"), Done("the first"))
     undo = Script()
-    solo.plan("one", step("made", Script(), undo), pivot(do, look))
-    plane = (await solo.start()).plane
+    cluster.plan("one", step("made", Script(), undo), pivot(do, look))
+    plane = (await cluster.start()).plane
     ended = await reads.wait(plane, TENANT, await accept(plane, "one"))
     assert (ended.state, ended.steps[1].result) == (OperationState.SUCCEEDED, "the first")
     assert not undo.calls
 
 
 @pytest.mark.parametrize("look", [Script(Absent()), repeat])
-@virtual
-async def test_a_pivot_is_refused_once_no_earlier_call_can_arrive_any_more(solo, look):
+@virtual_time_test
+async def test_a_pivot_is_refused_once_no_earlier_call_can_arrive_any_more(cluster, look):
     do = Script(OutcomeUnknown("late"), *[Rejected("no")] * 100)
-    solo.plan("one", step("made", Script(), Script()), pivot(do, look))
-    plane = (await solo.start()).plane
+    cluster.plan("one", step("made", Script(), Script()), pivot(do, look))
+    plane = (await cluster.start()).plane
     began = plane.store.now()
     ended = await reads.wait(plane, TENANT, await accept(plane, "one"), seconds=200.0)
     assert (ended.state, ended.error) == (OperationState.COMPENSATED, "exposed was refused: no")
     assert LATE_SECONDS <= plane.store.now() - began < LATE_SECONDS + 10
 
 
-@virtual
-async def test_an_operators_word_that_a_pivot_is_absent_ends_the_doubt(solo):
+@virtual_time_test
+async def test_an_operators_word_that_a_pivot_is_absent_ends_the_doubt(cluster):
     do = Script(OutcomeUnknown("late"), *[Rejected("no")] * 100)
     limits = StepLimits(call_seconds=1.0, deadline_seconds=5.0, retry_cap_seconds=1.0)
     look = Script(Absent())
-    solo.plan("one", step("exposed", do, None, look, kind=StepKind.PIVOT, limits=limits))
-    plane = (await solo.start()).plane
+    cluster.plan("one", step("exposed", do, None, look, kind=StepKind.PIVOT, limits=limits))
+    plane = (await cluster.start()).plane
     name = await accept(plane, "one")
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.STUCK
     await operations.mark_absent(plane, by("an operator"), name, step="exposed")

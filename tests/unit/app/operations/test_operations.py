@@ -18,14 +18,21 @@ from tenure.core.plan import StepKind
 from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
-from tests.unit.support.scripted_planes import TENANT, Script, accept, journal, step, virtual
+from tests.unit.support.scripted_planes import (
+    TENANT,
+    Script,
+    accept,
+    journal,
+    step,
+    virtual_time_test,
+)
 
 # ------------------------------------------------------------------------------------ look and wait
 
 
-@virtual
-async def test_a_page_lists_operations_oldest_first_and_the_next_follows_it(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_page_lists_operations_oldest_first_and_the_next_follows_it(cluster):
+    plane = (await cluster.start()).plane
     names = []
     for _ in range(5):
         names.append(await accept(plane, "linear"))
@@ -39,9 +46,9 @@ async def test_a_page_lists_operations_oldest_first_and_the_next_follows_it(solo
     assert [row.id for row in done] == names
 
 
-@virtual
-async def test_a_page_can_be_of_one_agent(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_page_can_be_of_one_agent(cluster):
+    plane = (await cluster.start()).plane
     names = []
     for _ in range(3):
         names.append(await accept(plane, "linear", "bird"))
@@ -59,9 +66,9 @@ async def test_a_page_can_be_of_one_agent(solo):
     assert await listed("another") == []
 
 
-@virtual
-async def test_a_page_has_at_least_one_row_and_at_most_so_many(solo, monkeypatch):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_page_has_at_least_one_row_and_at_most_so_many(cluster, monkeypatch):
+    plane = (await cluster.start()).plane
     monkeypatch.setattr(pages, "PAGE_MAX", 3)
     assert PAGE_MAX > 3
     for _ in range(5):
@@ -73,10 +80,10 @@ async def test_a_page_has_at_least_one_row_and_at_most_so_many(solo, monkeypatch
     assert lengths == [1, 1, 1, 3, 3, 3]
 
 
-@virtual
-async def test_an_operation_is_shown_with_what_each_step_holds_and_what_became_of_it(solo):
-    solo.faults.script[FaultPoint("access", "ensure", 1)] = Fault.BUSY
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_an_operation_is_shown_with_what_each_step_holds_and_what_became_of_it(cluster):
+    cluster.faults.script[FaultPoint("access", "ensure", 1)] = Fault.BUSY
+    plane = (await cluster.start()).plane
     name = await accept(plane, "linear", "bird")
     await asyncio.sleep(0.05)
     seen = await reads.get_operation(plane, TENANT, name)
@@ -90,30 +97,30 @@ async def test_an_operation_is_shown_with_what_each_step_holds_and_what_became_o
     assert access.due_at > seen.updated_at
     assert [one.state for one in rest] == [None, None]
     assert [one.name for one in seen.left] == ["identity", "access"]
-    assert solo.world.holds(key=identity.key)
+    assert cluster.world.holds(key=identity.key)
     ended = await reads.wait(plane, TENANT, name)
     assert (ended.done, ended.error, len(ended.left)) == (True, "", 4)
     assert ended.created_at < ended.updated_at
 
 
-@virtual
-async def test_waiting_returns_at_the_end_when_stuck_or_when_its_time_is_over(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_waiting_returns_at_the_end_when_stuck_or_when_its_time_is_over(cluster):
+    plane = (await cluster.start()).plane
     waits = await accept(plane, "waits")
-    began = solo.loop.time()
+    began = cluster.loop.time()
     seen = await reads.wait(plane, TENANT, waits, seconds=2.5)
-    assert (seen.state, solo.loop.time() - began) == (OperationState.WAITING, pytest.approx(2.5))
-    solo.faults.script[FaultPoint("meter", "ensure", 1)] = Fault.BROKE
+    assert (seen.state, cluster.loop.time() - began) == (OperationState.WAITING, pytest.approx(2.5))
+    cluster.faults.script[FaultPoint("meter", "ensure", 1)] = Fault.BROKE
     stuck = await accept(plane, "unaskable")
     assert (await reads.wait(plane, TENANT, stuck)).state is OperationState.STUCK
     assert (await reads.wait(plane, TENANT, stuck, seconds=0)).state is OperationState.STUCK
     assert (await reads.wait(plane, TENANT, waits, seconds=0)).state is OperationState.WAITING
 
 
-@virtual
-async def test_an_end_that_another_plane_brought_about_is_seen_as_well(solo):
-    mover = (await solo.start()).plane
-    other = (await solo.start()).plane
+@virtual_time_test
+async def test_an_end_that_another_plane_brought_about_is_seen_as_well(cluster):
+    mover = (await cluster.start()).plane
+    other = (await cluster.start()).plane
     name = await accept(mover, "linear")
     assert (await reads.wait(other, TENANT, name)).state is OperationState.SUCCEEDED
 
@@ -121,10 +128,10 @@ async def test_an_end_that_another_plane_brought_about_is_seen_as_well(solo):
 # ------------------------------------------------------------------------------------------- cancel
 
 
-@virtual
-async def test_what_nobody_has_claimed_is_cancelled_without_a_call(solo):
-    solo.plan("forward", step("pivot", Script(), None, kind=StepKind.PIVOT))
-    idle = solo.boot("idle").plane
+@virtual_time_test
+async def test_what_nobody_has_claimed_is_cancelled_without_a_call(cluster):
+    cluster.plan("forward", step("pivot", Script(), None, kind=StepKind.PIVOT))
+    idle = cluster.boot("idle").plane
     await prepare(idle)
     names = [await accept(idle, plan) for plan in ("linear", "forward")]
     for name in names:  # also where nothing but the pivot is intended
@@ -135,29 +142,29 @@ async def test_what_nobody_has_claimed_is_cancelled_without_a_call(solo):
         )
         assert cancelled == await reads.get_operation(idle, TENANT, name)
         assert await journal(idle, name) == ["accepted", "compensating"]
-    plane = (await solo.start()).plane
+    plane = (await cluster.start()).plane
     for name in names:
         assert (await reads.get_operation(plane, TENANT, name)).state is OperationState.COMPENSATED
-    assert not solo.world.log
+    assert not cluster.world.log
 
 
-@virtual
-async def test_a_running_operation_is_undone_newest_first(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_running_operation_is_undone_newest_first(cluster):
+    plane = (await cluster.start()).plane
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
     cancelled = await operations.cancel(plane, by("the caller"), name)
     assert cancelled.state is OperationState.COMPENSATING
     ended = await reads.wait(plane, TENANT, name)
     assert (ended.state, ended.error) == (OperationState.COMPENSATED, "cancelled by the caller")
-    assert not solo.holds()
+    assert not cluster.holds()
     assert [one.state for one in ended.steps] == [IntentState.BURNED, IntentState.BURNED, None]
 
 
-@virtual
-async def test_a_second_cancel_changes_nothing(solo):
-    solo.faults.script[FaultPoint("identity", "remove", 1)] = Fault.SLOW
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_second_cancel_changes_nothing(cluster):
+    cluster.faults.script[FaultPoint("identity", "remove", 1)] = Fault.SLOW
+    plane = (await cluster.start()).plane
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
     for who in ("the caller", "a friend"):
@@ -169,10 +176,10 @@ async def test_a_second_cancel_changes_nothing(solo):
     assert (await journal(plane, name)).count("compensating") == 1
 
 
-@virtual
-async def test_a_cancel_that_comes_after_the_pivot_is_refused_and_names_it(solo):
-    solo.faults.script[FaultPoint("exposure", "ensure", 1)] = Fault.SLOW
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_cancel_that_comes_after_the_pivot_is_refused_and_names_it(cluster):
+    cluster.faults.script[FaultPoint("exposure", "ensure", 1)] = Fault.SLOW
+    plane = (await cluster.start()).plane
     name = await accept(plane, "pivot")
     await asyncio.sleep(0.1)
     with pytest.raises(Conflict, match="exposure is under way or done") as refused:
@@ -181,9 +188,9 @@ async def test_a_cancel_that_comes_after_the_pivot_is_refused_and_names_it(solo)
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
 
 
-@virtual
-async def test_what_has_ended_can_neither_be_cancelled_nor_signalled(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_what_has_ended_can_neither_be_cancelled_nor_signalled(cluster):
+    plane = (await cluster.start()).plane
     name = await accept(plane, "linear")
     await reads.wait(plane, TENANT, name)
     for ask in (
@@ -196,38 +203,38 @@ async def test_what_has_ended_can_neither_be_cancelled_nor_signalled(solo):
         assert (refused.value.code, refused.value.holder) == ("ended", name)
 
 
-@virtual
-async def test_a_cancel_beats_a_poll_that_is_recorded_at_the_same_time(solo):
+@virtual_time_test
+async def test_a_cancel_beats_a_poll_that_is_recorded_at_the_same_time(cluster):
     """The poll moves `due_at` and no revision; the cancel must be seen all the same."""
-    plane = (await solo.start()).plane
-    other = (await solo.start()).plane
+    plane = (await cluster.start()).plane
+    other = (await cluster.start()).plane
     polled = asyncio.Event()
 
     async def poll(_):
         polled.set()
         return NotYet(3600.0)
 
-    solo.plan("polls", step("wait", Script(poll), Script()))
+    cluster.plan("polls", step("wait", Script(poll), Script()))
     name = await accept(plane, "polls")
 
     async def after_the_poll():
         await polled.wait()
         await asyncio.sleep(0.5)
 
-    solo.stores[1].after["find"] = [after_the_poll]
+    cluster.stores[1].after["find"] = [after_the_poll]
     await operations.cancel(other, by("the caller"), name)
     assert (await reads.wait(plane, TENANT, name, seconds=9)).state is OperationState.COMPENSATED
 
 
-@virtual
-async def test_a_cancel_decides_again_when_someone_was_faster(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_cancel_decides_again_when_someone_was_faster(cluster):
+    plane = (await cluster.start()).plane
     name = await accept(plane, "pivot")
 
     async def a_moment():
         await asyncio.sleep(0.1)  # the pivot is intended meanwhile
 
-    solo.stores[0].before["commit"] = [a_moment]
+    cluster.stores[0].before["commit"] = [a_moment]
     with pytest.raises(Conflict) as refused:
         await operations.cancel(plane, by("the caller"), name)
     assert refused.value.code in ("past_pivot", "ended")
@@ -237,9 +244,9 @@ async def test_a_cancel_decides_again_when_someone_was_faster(solo):
 # ------------------------------------------------------------------------------------------ signals
 
 
-@virtual
-async def test_a_signal_that_comes_early_is_kept_until_it_is_waited_for(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_signal_that_comes_early_is_kept_until_it_is_waited_for(cluster):
+    plane = (await cluster.start()).plane
     name = await accept(plane, "waits")
     await operations.signal(plane, by("a friend"), name, name=SIGNAL, payload={"ok": True})
     assert (await reads.wait(plane, TENANT, name, seconds=2)).state is OperationState.SUCCEEDED
@@ -248,11 +255,11 @@ async def test_a_signal_that_comes_early_is_kept_until_it_is_waited_for(solo):
     assert said == '{"said":{"ok":true}}'
 
 
-@virtual
-async def test_signals_are_given_by_name_and_in_order(solo):
+@virtual_time_test
+async def test_signals_are_given_by_name_and_in_order(cluster):
     ask = Script(Waiting("colour"), Waiting("colour"), Waiting("shape"))
-    solo.plan("asks", step("ask", ask))
-    plane = (await solo.start()).plane
+    cluster.plan("asks", step("ask", ask))
+    plane = (await cluster.start()).plane
     name = await accept(plane, "asks")
     for signal, payload in (("colour", "red"), ("colour", "blue"), ("shape", None)):
         await asyncio.sleep(1)
@@ -263,11 +270,11 @@ async def test_signals_are_given_by_name_and_in_order(solo):
     assert ask.calls[-1].signals == {"colour": ("red", "blue"), "shape": (None,)}
 
 
-@virtual
-async def test_so_many_signals_are_kept_and_no_more(solo, monkeypatch):
+@virtual_time_test
+async def test_so_many_signals_are_kept_and_no_more(cluster, monkeypatch):
     monkeypatch.setattr(operations, "SIGNALS_MAX", 3)
     assert SIGNALS_MAX > 3
-    plane = (await solo.start()).plane
+    plane = (await cluster.start()).plane
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
     for number in range(3):
@@ -277,9 +284,9 @@ async def test_so_many_signals_are_kept_and_no_more(solo, monkeypatch):
     assert (await journal(plane, name)).count("signalled") == 3
 
 
-@virtual
-async def test_a_signal_that_cannot_be_kept_is_refused(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_a_signal_that_cannot_be_kept_is_refused(cluster):
+    plane = (await cluster.start()).plane
     name = await accept(plane, "waits")
     large = "x" * RESULT_BYTES_MAX
     with pytest.raises(LimitExceeded, match=f"at most {RESULT_BYTES_MAX} bytes as JSON"):
@@ -289,11 +296,11 @@ async def test_a_signal_that_cannot_be_kept_is_refused(solo):
     assert "signalled" not in await journal(plane, name)
 
 
-@virtual
-async def test_a_signal_with_the_same_idempotency_key_is_delivered_once(solo):
+@virtual_time_test
+async def test_a_signal_with_the_same_idempotency_key_is_delivered_once(cluster):
     ask = Script(Waiting("x"), Waiting("x"))
-    solo.plan("asks", step("ask", ask))
-    plane = (await solo.start()).plane
+    cluster.plan("asks", step("ask", ask))
+    plane = (await cluster.start()).plane
     name = await accept(plane, "asks")
     await asyncio.sleep(1)
 
@@ -318,24 +325,24 @@ async def test_a_signal_with_the_same_idempotency_key_is_delivered_once(solo):
         await signal(3, key="another")
 
 
-@virtual
-async def test_a_signal_and_its_key_survive_a_crash_of_the_process_that_took_them(solo):
-    first = await solo.start()
+@virtual_time_test
+async def test_a_signal_and_its_key_survive_a_crash_of_the_process_that_took_them(cluster):
+    first = await cluster.start()
     name = await accept(first.plane, "waits")
     once = partial(operations.signal, name=SIGNAL, payload={"ok": True}, idempotency_key="k")
     await once(first.plane, by("a friend"), name)
     first.crash()
-    plane = (await solo.start()).plane
+    plane = (await cluster.start()).plane
     await once(plane, by("a friend"), name)
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (await journal(plane, name)).count("signalled") == 1
 
 
-@virtual
-async def test_two_signals_at_the_same_time_are_both_kept(solo):
+@virtual_time_test
+async def test_two_signals_at_the_same_time_are_both_kept(cluster):
     ask = Script(Waiting("x"), Waiting("x"))
-    solo.plan("asks", step("ask", ask))
-    plane = (await solo.start()).plane
+    cluster.plan("asks", step("ask", ask))
+    plane = (await cluster.start()).plane
     name = await accept(plane, "asks")
     await asyncio.sleep(1)
     said = (operations.signal(plane, by("a friend"), name, name="x", payload=n) for n in (1, 2))
@@ -347,12 +354,12 @@ async def test_two_signals_at_the_same_time_are_both_kept(solo):
 # -------------------------------------------------------------------------------- plans come and go
 
 
-@virtual
-async def test_an_ended_operation_is_shown_after_its_plan_has_gone(solo):
-    solo.plan("old", step("one", Script(Done({"n": 1})), Script(), Script()))
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_an_ended_operation_is_shown_after_its_plan_has_gone(cluster):
+    cluster.plan("old", step("one", Script(Done({"n": 1})), Script(), Script()))
+    plane = (await cluster.start()).plane
     name = (await admission.accept(plane, Accept("old"))).id
     ended = await reads.wait(plane, TENANT, name)
-    solo.catalogue = type(solo.catalogue)()
-    later = (await solo.start()).plane
+    cluster.catalogue = type(cluster.catalogue)()
+    later = (await cluster.start()).plane
     assert await reads.get_operation(later, TENANT, name) == ended

@@ -13,38 +13,45 @@ from tenure.core.operation import IntentState, OperationState
 from tenure.core.roles import Role
 from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.operators import by
-from tests.unit.support.scripted_planes import TENANT, Script, accept, journal, step, virtual
+from tests.unit.support.scripted_planes import (
+    TENANT,
+    Script,
+    accept,
+    journal,
+    step,
+    virtual_time_test,
+)
 
 BY = by("an operator")
 
 
-async def stuck_forward(solo, plane):
+async def stuck_forward(cluster, plane):
     """Nobody can tell whether the meter was charged."""
-    solo.faults.script[FaultPoint("meter", "ensure", 1)] = Fault.BROKE
+    cluster.faults.script[FaultPoint("meter", "ensure", 1)] = Fault.BROKE
     name = await accept(plane, "unaskable")
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.STUCK
     return name
 
 
-async def stuck_backward(solo, plane):
+async def stuck_backward(cluster, plane):
     """The runtime is refused, and access cannot be removed for a while."""
-    solo.faults.script[FaultPoint("runtime", "ensure", 1)] = Fault.REFUSED
-    solo.faults.script[FaultPoint("access", "remove", 1)] = Fault.REFUSED
+    cluster.faults.script[FaultPoint("runtime", "ensure", 1)] = Fault.REFUSED
+    cluster.faults.script[FaultPoint("access", "remove", 1)] = Fault.REFUSED
     name = await accept(plane, "linear")
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.STUCK
     await asyncio.sleep(1)
     return name
 
 
-def granted(solo, provider):
+def granted(cluster, provider):
     """The provider refuses nothing any more."""
-    solo.providers[provider]._refuses.clear()
+    cluster.providers[provider]._refuses.clear()
 
 
-@virtual
-async def test_who_may_only_look_decides_nothing(solo):
-    plane = (await solo.start()).plane
-    name = await stuck_forward(solo, plane)
+@virtual_time_test
+async def test_who_may_only_look_decides_nothing(cluster):
+    plane = (await cluster.start()).plane
+    name = await stuck_forward(cluster, plane)
     viewer = BY._replace(role=Role.VIEWER)
     for asked in (
         operations.cancel(plane, viewer, name),
@@ -59,9 +66,9 @@ async def test_who_may_only_look_decides_nothing(solo):
     assert (await reads.get_operation(plane, TENANT, name)).state is OperationState.STUCK
 
 
-@virtual
-async def test_there_is_no_exit_from_what_is_not_stuck(solo):
-    plane = (await solo.start()).plane
+@virtual_time_test
+async def test_there_is_no_exit_from_what_is_not_stuck(cluster):
+    plane = (await cluster.start()).plane
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
     exits = (
@@ -77,10 +84,10 @@ async def test_there_is_no_exit_from_what_is_not_stuck(solo):
     assert await journal(plane, name) == ["accepted", "done identity"]
 
 
-@virtual
-async def test_only_the_step_that_is_stuck_can_be_adopted_or_marked_absent(solo):
-    plane = (await solo.start()).plane
-    name = await stuck_forward(solo, plane)
+@virtual_time_test
+async def test_only_the_step_that_is_stuck_can_be_adopted_or_marked_absent(cluster):
+    plane = (await cluster.start()).plane
+    name = await stuck_forward(cluster, plane)
     for verb in (operations.adopt, operations.mark_absent):
         with pytest.raises(Conflict, match=r"step identity of operation .* is not stuck"):
             await verb(plane, BY, name, step="identity")
@@ -88,10 +95,10 @@ async def test_only_the_step_that_is_stuck_can_be_adopted_or_marked_absent(solo)
             await verb(plane, BY, name, step="moon")
 
 
-@virtual
-async def test_what_is_adopted_counts_as_done_with_its_result(solo):
-    plane = (await solo.start()).plane
-    name = await stuck_forward(solo, plane)
+@virtual_time_test
+async def test_what_is_adopted_counts_as_done_with_its_result(cluster):
+    plane = (await cluster.start()).plane
+    name = await stuck_forward(cluster, plane)
     seen = await reads.get_operation(plane, TENANT, name)
     (meter,) = [one for one in seen.steps if one.stuck]
     assert (meter.name, meter.unknown) == ("meter", True)
@@ -107,38 +114,38 @@ async def test_what_is_adopted_counts_as_done_with_its_result(solo):
     ended = await reads.wait(plane, TENANT, name)
     assert (ended.state, ended.error) == (OperationState.SUCCEEDED, "")
     assert ended.steps[1].detail == "adopted by an operator"
-    assert sum(solo.world.made.values()) == 3
+    assert sum(cluster.world.made.values()) == 3
 
 
-@virtual
-async def test_what_is_marked_absent_is_done_again(solo):
-    plane = (await solo.start()).plane
-    name = await stuck_forward(solo, plane)
+@virtual_time_test
+async def test_what_is_marked_absent_is_done_again(cluster):
+    plane = (await cluster.start()).plane
+    name = await stuck_forward(cluster, plane)
     marked = await operations.mark_absent(plane, BY, name, step="meter")
     assert marked == await reads.get_operation(plane, TENANT, name)
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
-    assert solo.faults.calls["meter", "ensure"] == 2
+    assert cluster.faults.calls["meter", "ensure"] == 2
     assert "marked_absent meter" in await journal(plane, name)
 
 
-@virtual
-async def test_a_stuck_operation_can_be_cancelled_and_asks_again_for_what_nobody_knows(solo):
-    plane = (await solo.start()).plane
-    name = await stuck_forward(solo, plane)
+@virtual_time_test
+async def test_a_stuck_operation_can_be_cancelled_and_asks_again_for_what_nobody_knows(cluster):
+    plane = (await cluster.start()).plane
+    name = await stuck_forward(cluster, plane)
     await operations.cancel(plane, BY, name)
     seen = await reads.wait(plane, TENANT, name)
     await asyncio.sleep(1)
     assert seen.state is OperationState.STUCK
-    assert not solo.world.holds(provider="identity"), "older undos go on beside a stuck step"
+    assert not cluster.world.holds(provider="identity"), "older undos go on beside a stuck step"
     await operations.mark_absent(plane, BY, name, step="meter")
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.COMPENSATED
-    assert solo.faults.calls["meter", "ensure"] == 1
+    assert cluster.faults.calls["meter", "ensure"] == 1
 
 
-@virtual
-async def test_what_has_no_undo_can_be_adopted_also_on_the_way_back(solo):
-    plane = (await solo.start()).plane
-    name = await stuck_forward(solo, plane)
+@virtual_time_test
+async def test_what_has_no_undo_can_be_adopted_also_on_the_way_back(cluster):
+    plane = (await cluster.start()).plane
+    name = await stuck_forward(cluster, plane)
     await operations.cancel(plane, BY, name)
     await reads.wait(plane, TENANT, name)
     await operations.adopt(plane, BY, name, step="meter")
@@ -147,23 +154,23 @@ async def test_what_has_no_undo_can_be_adopted_also_on_the_way_back(solo):
     assert ended.steps[1].state is IntentState.PRESENT
 
 
-@virtual
-async def test_a_retry_tries_what_is_stuck_at_once_and_its_clock_starts_anew(solo):
-    plane = (await solo.start()).plane
-    name = await stuck_backward(solo, plane)
+@virtual_time_test
+async def test_a_retry_tries_what_is_stuck_at_once_and_its_clock_starts_anew(cluster):
+    plane = (await cluster.start()).plane
+    name = await stuck_backward(cluster, plane)
     seen = await reads.get_operation(plane, TENANT, name)
     assert [one.name for one in seen.steps if one.stuck] == ["access"]
-    assert solo.holds() == ["access"], "the older undo went on without it"
-    granted(solo, "access")
+    assert cluster.holds() == ["access"], "the older undo went on without it"
+    granted(cluster, "access")
     await operations.retry(plane, BY, name)
     assert (await reads.wait(plane, TENANT, name, seconds=0.5)).state is OperationState.COMPENSATED
-    assert not solo.holds()
+    assert not cluster.holds()
 
 
-@virtual
-async def test_a_retry_of_what_still_fails_is_stuck_again_after_its_time(solo):
-    plane = (await solo.start()).plane
-    name = await stuck_backward(solo, plane)
+@virtual_time_test
+async def test_a_retry_of_what_still_fails_is_stuck_again_after_its_time(cluster):
+    plane = (await cluster.start()).plane
+    name = await stuck_backward(cluster, plane)
     again = await operations.retry(plane, BY, name)
     assert again.state is OperationState.COMPENSATING
     assert again == await reads.get_operation(plane, TENANT, name)
@@ -171,28 +178,28 @@ async def test_a_retry_of_what_still_fails_is_stuck_again_after_its_time(solo):
     assert (await journal(plane, name)).count("stuck access") == 2
 
 
-@virtual
-async def test_what_is_stuck_is_still_tried_and_ends_by_itself(solo):
-    plane = (await solo.start()).plane
-    name = await stuck_backward(solo, plane)
-    granted(solo, "access")
+@virtual_time_test
+async def test_what_is_stuck_is_still_tried_and_ends_by_itself(cluster):
+    plane = (await cluster.start()).plane
+    name = await stuck_backward(cluster, plane)
+    granted(cluster, "access")
     await asyncio.sleep(10)
     assert (await reads.get_operation(plane, TENANT, name)).state is OperationState.COMPENSATED
 
 
-@virtual
-async def test_an_undo_cannot_be_adopted(solo):
-    plane = (await solo.start()).plane
-    name = await stuck_backward(solo, plane)
+@virtual_time_test
+async def test_an_undo_cannot_be_adopted(cluster):
+    plane = (await cluster.start()).plane
+    name = await stuck_backward(cluster, plane)
     with pytest.raises(Conflict, match="say mark-absent or abandon") as refused:
         await operations.adopt(plane, BY, name, step="access")
     assert refused.value.code == "compensating"
 
 
-@virtual
-async def test_an_undo_that_is_marked_absent_counts_as_undone(solo):
-    plane = (await solo.start()).plane
-    name = await stuck_backward(solo, plane)
+@virtual_time_test
+async def test_an_undo_that_is_marked_absent_counts_as_undone(cluster):
+    plane = (await cluster.start()).plane
+    name = await stuck_backward(cluster, plane)
     ended = await operations.mark_absent(plane, BY, name, step="access")
     assert ended.state is OperationState.COMPENSATED
     assert [one.name for one in ended.left] == []
@@ -201,10 +208,10 @@ async def test_an_undo_that_is_marked_absent_counts_as_undone(solo):
     await admission.accept(plane, admission.Accept("linear", ended.agent))  # the agent is free
 
 
-@virtual
-async def test_abandoning_ends_it_and_lists_what_is_left(solo):
-    plane = (await solo.start()).plane
-    name = await stuck_backward(solo, plane)
+@virtual_time_test
+async def test_abandoning_ends_it_and_lists_what_is_left(cluster):
+    plane = (await cluster.start()).plane
+    name = await stuck_backward(cluster, plane)
     with pytest.raises(Conflict):
         await accept(plane, "linear", (await reads.get_operation(plane, TENANT, name)).agent)
     ended = await operations.abandon(plane, BY, name)
@@ -214,25 +221,25 @@ async def test_abandoning_ends_it_and_lists_what_is_left(solo):
         "access",
         IntentState.REMOVING,
     )
-    assert solo.world.holds(key=left.key)
+    assert cluster.world.holds(key=left.key)
     loaded = await plane.store.load(name)
     assert loaded.journal[-1].body == (
         f'{{"by":"an operator","left":[{{"step":"access","key":"{left.key}","state":"REMOVING"}}]}}'
     )
     await asyncio.sleep(60)
-    assert solo.holds() == ["access"], "nothing is tried any more"
+    assert cluster.holds() == ["access"], "nothing is tried any more"
     await admission.accept(plane, admission.Accept("linear", ended.agent))
 
 
-@virtual
-async def test_two_steps_of_a_stage_get_stuck_and_are_settled_one_by_one(solo):
+@virtual_time_test
+async def test_two_steps_of_a_stage_get_stuck_and_are_settled_one_by_one(cluster):
     never = [Rejected("no")] * 30
-    solo.plan(
+    cluster.plan(
         "both",
         (step("left", Script(), Script(*never)), step("right", Script(), Script(*never))),
         step("last", Script(Rejected("not this one"))),
     )
-    plane = (await solo.start()).plane
+    plane = (await cluster.start()).plane
     name = await accept(plane, "both")
     await reads.wait(plane, TENANT, name)
     await asyncio.sleep(9)
@@ -244,11 +251,11 @@ async def test_two_steps_of_a_stage_get_stuck_and_are_settled_one_by_one(solo):
     assert ended.state is OperationState.COMPENSATED
 
 
-@virtual
-async def test_an_operation_that_is_settled_elsewhere_is_not_tried_any_more(solo):
+@virtual_time_test
+async def test_an_operation_that_is_settled_elsewhere_is_not_tried_any_more(cluster):
     tries = Script(*[Rejected("no")] * 50)
-    solo.plan("one", step("made", Script(), tries), step("last", Script(Rejected("no"))))
-    mover, other = (await solo.start()).plane, (await solo.start()).plane
+    cluster.plan("one", step("made", Script(), tries), step("last", Script(Rejected("no"))))
+    mover, other = (await cluster.start()).plane, (await cluster.start()).plane
     name = await accept(mover, "one")
     await reads.wait(mover, TENANT, name)
     ended = await operations.mark_absent(other, BY, name, step="made")

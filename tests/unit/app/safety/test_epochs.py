@@ -40,7 +40,7 @@ from tenure.testing.patches import patched
 from tenure.testing.shelf import Shelf
 from tenure.wiring import managing, running
 from tenure_agent import Inbox, Outcome
-from tests.unit.support.agent_planes import alive, fault, instead
+from tests.unit.support.agent_planes import agent_test, fault, override_verbs
 
 ADMIN = Caller("default", "ada", Role.ADMIN)
 PLAN = Plan("onboard", stages=(provided("identity", "identity"),))
@@ -220,15 +220,15 @@ def test_only_an_admin_of_the_plane_confirms_and_only_what_is_held(tmp_path):
     asyncio.run(main())
 
 
-@alive
-async def test_a_review_says_who_is_started_again_and_who_was_suspended(lives):
-    uids = {name: await lives.made(name) for name in ("gone", "shut", "dead", "runs")}
+@agent_test
+async def test_a_review_says_who_is_started_again_and_who_was_suspended(harness):
+    uids = {name: await harness.create_ready(name) for name in ("gone", "shut", "dead", "runs")}
     for uid in (uids["gone"], uids["shut"], uids["dead"]):
-        for thing in lives.world.holds(agent=uid):
+        for thing in harness.world.holds(agent=uid):
             if thing.provider == "runtime" or uid == uids["gone"]:
-                del lives.world.things[thing.provider, thing.key.text]
-    lives.fakes.credentials.door.stands[uids["shut"]] = (1, True)
-    seen = await epochs.review(lives.plane, ADMIN)
+                del harness.world.things[thing.provider, thing.key.text]
+    harness.fakes.credentials.door.stands[uids["shut"]] = (1, True)
+    seen = await epochs.review(harness.plane, ADMIN)
     assert [one.name for one in seen.started] == ["dead"]
     assert [one.name for one in seen.shut] == ["shut"]
     assert {one.name for one in seen.missing} == {"gone", "shut", "dead"}
@@ -237,42 +237,42 @@ async def test_a_review_says_who_is_started_again_and_who_was_suspended(lives):
         raise TimeoutError
 
     with patched(FakeCredentials, is_open=nobody):
-        seen = await epochs.review(lives.plane, ADMIN)
+        seen = await epochs.review(harness.plane, ADMIN)
     assert seen.silent == ["credentials: no answer in time"]
     assert [one.name for one in seen.untold] == ["shut", "dead", "runs"]
     assert (seen.untold_agents, seen.started, seen.shut) == (3, [], [])
 
 
-def gone(lives, uid, slot):
-    (thing,) = lives.world.holds(provider=slot, agent=uid)
-    del lives.world.things[slot, thing.key.text]
+def gone(harness, uid, slot):
+    (thing,) = harness.world.holds(provider=slot, agent=uid)
+    del harness.world.things[slot, thing.key.text]
 
 
-def died(lives, uid):
-    (thing,) = lives.world.holds(provider="runtime", agent=uid)
-    lives.fakes.runtime.stopped.add(thing.key.text)
+def died(harness, uid):
+    (thing,) = harness.world.holds(provider="runtime", agent=uid)
+    harness.fakes.runtime.stopped.add(thing.key.text)
 
 
-def shut(lives, uid):
-    lives.fakes.credentials.door.stands[uid] = (1, True)
+def shut(harness, uid):
+    harness.fakes.credentials.door.stands[uid] = (1, True)
 
 
-def foreign(lives, uid, slot):
-    (thing,) = lives.world.holds(provider=slot, agent=uid)
+def foreign(harness, uid, slot):
+    (thing,) = harness.world.holds(provider=slot, agent=uid)
     thing.owner = "another"
 
 
-def restored(lives, uid):
-    lives.disk.tables.rows["agent"][uid,].update(generation=2 * SPAN + 1)
+def restored(harness, uid):
+    harness.disk.tables.rows["agent"][uid,].update(generation=2 * SPAN + 1)
 
 
-def worked_on(lives, uid):
-    lives.disk.tables.rows["agent"][uid,].update(operation="0" * 32)
+def worked_on(harness, uid):
+    harness.disk.tables.rows["agent"][uid,].update(operation="0" * 32)
 
 
-def mute(lives, uid, slot):
+def mute(harness, uid, slot):
     """One provider says nothing of this agent."""
-    provider = lives.plane.providers[slot]
+    provider = harness.plane.providers[slot]
     inspect = provider.inspect
 
     async def nothing(key):
@@ -301,15 +301,17 @@ HAPPENED: dict[str, tuple[Any, ...]] = {
 """What may have happened to agents, of whom a review then says what drift will do."""
 
 
-@alive
-async def test_a_review_says_what_drift_then_does(lives):
-    uids = {what: await lives.made(f"a{number:02}") for number, what in enumerate(HAPPENED)}
-    had = {thing.key.text for thing in lives.world.holds(provider="runtime")}
+@agent_test
+async def test_a_review_says_what_drift_then_does(harness):
+    uids = {
+        what: await harness.create_ready(f"a{number:02}") for number, what in enumerate(HAPPENED)
+    }
+    had = {thing.key.text for thing in harness.world.holds(provider="runtime")}
     for what, all_of_it in HAPPENED.items():
         for happens in all_of_it:
-            happens(lives, uids[what])
+            happens(harness, uids[what])
     whats = {uid: what for what, uid in uids.items()}
-    seen = await epochs.review(lives.plane, ADMIN)
+    seen = await epochs.review(harness.plane, ADMIN)
     told = {
         name: [whats[one.agent] for one in getattr(seen, name)]
         for name in ("started", "shut", "untold")
@@ -325,55 +327,55 @@ async def test_a_review_says_what_drift_then_does(lives):
         ],
     }
     for _ in range(2 * drift.SIGHTINGS - 1):
-        await drift.tick(lives.plane)
+        await drift.tick(harness.plane)
         await asyncio.sleep(drift.SOON_SECONDS)
     new = {
         thing.key.agent
-        for thing in lives.world.holds(provider="runtime")
+        for thing in harness.world.holds(provider="runtime")
         if thing.key.text not in had
     }
     made_again = {uids["died, a client gone"]}  # its client first, and then it could be told
     assert new == {uids[what] for what in told["started"]} | made_again
 
 
-@alive
-async def test_a_review_waits_twice_for_a_provider_that_hangs_and_no_longer(lives):
+@agent_test
+async def test_a_review_waits_twice_for_a_provider_that_hangs_and_no_longer(harness):
     for number in range(6):
-        await lives.made(f"a{number:02}")
+        await harness.create_ready(f"a{number:02}")
 
     async def hangs(*_):
         await asyncio.sleep(1e6)
 
-    began = lives.plane.store.now()
-    with patched(epochs, AT_ONCE=1), instead(lives, "runtime", inspect=hangs):
-        seen = await epochs.review(lives.plane, ADMIN)
-    assert lives.plane.store.now() - began < 3 * epochs.ASK_SECONDS
+    began = harness.plane.store.now()
+    with patched(epochs, AT_ONCE=1), override_verbs(harness, "runtime", inspect=hangs):
+        seen = await epochs.review(harness.plane, ADMIN)
+    assert harness.plane.store.now() - began < 3 * epochs.ASK_SECONDS
     assert seen.untold_agents == 6
     assert seen.silent == ["runtime: no answer in time"]
 
 
-@alive
-async def test_one_agent_that_hangs_does_not_keep_a_review_from_the_others(lives):
-    uids = [await lives.made(f"a{number:02}") for number in range(3)]
-    ask = lives.plane.providers["credentials"].is_open
+@agent_test
+async def test_one_agent_that_hangs_does_not_keep_a_review_from_the_others(harness):
+    uids = [await harness.create_ready(f"a{number:02}") for number in range(3)]
+    ask = harness.plane.providers["credentials"].is_open
 
     async def hangs(tenant, agent):
         if agent == uids[0]:
             await asyncio.sleep(1e6)
         return await ask(tenant, agent)
 
-    shut(lives, uids[2])
-    with patched(epochs, AT_ONCE=1), instead(lives, "credentials", is_open=hangs):
-        seen = await epochs.review(lives.plane, ADMIN)
+    shut(harness, uids[2])
+    with patched(epochs, AT_ONCE=1), override_verbs(harness, "credentials", is_open=hangs):
+        seen = await epochs.review(harness.plane, ADMIN)
     assert [one.agent for one in seen.untold] == uids[:1]
     assert [one.agent for one in seen.shut] == uids[2:]
 
 
-@alive
-async def test_a_provider_that_cannot_be_listed_is_told(lives):
-    await lives.made()
-    fault(lives, "access", "list_owned", Fault.BUSY)
-    seen = await epochs.review(lives.plane, ADMIN)
+@agent_test
+async def test_a_provider_that_cannot_be_listed_is_told(harness):
+    await harness.create_ready()
+    fault(harness, "access", "list_owned", Fault.BUSY)
+    seen = await epochs.review(harness.plane, ADMIN)
     assert [one.partition(":")[0] for one in seen.silent] == ["access"]
     assert (seen.untold, seen.missing) == ([], [])
 

@@ -14,135 +14,135 @@ from tenure.reconcilers import drift
 from tenure.testing.faults import Fault
 from tenure.testing.patches import patched
 from tests.unit.reconcilers.test_drift import kill, looks, seen
-from tests.unit.support.agent_planes import alive, fault, instead
+from tests.unit.support.agent_planes import agent_test, fault, override_verbs
 
 
 async def away(*_):
     raise Unavailable("away")
 
 
-def silent(lives, slot):
+def silent(harness, slot):
     """A provider that says nothing of what it holds."""
-    return instead(lives, slot, inspect=away)
+    return override_verbs(harness, slot, inspect=away)
 
 
-def replaced(lives, uid, dead):
-    return lives.world.holds(provider="runtime", agent=uid)[0].key.text != dead
+def replaced(harness, uid, dead):
+    return harness.world.holds(provider="runtime", agent=uid)[0].key.text != dead
 
 
 @pytest.mark.parametrize("slot", ["identity", "access"])
 def test_a_silent_provider_stops_no_repair_of_what_was_made_since_the_last_restore(slot):
-    @alive
-    async def looked_at(lives):
-        uid = await lives.made()
-        dead = kill(lives, uid)
-        with silent(lives, slot):
-            await looks(lives)
-        assert replaced(lives, uid, dead)
+    @agent_test
+    async def looked_at(harness):
+        uid = await harness.create_ready()
+        dead = kill(harness, uid)
+        with silent(harness, slot):
+            await looks(harness)
+        assert replaced(harness, uid, dead)
 
     looked_at()
 
 
-@alive
-async def test_after_a_restore_a_silent_provider_stops_a_repair_once(lives):
+@agent_test
+async def test_after_a_restore_a_silent_provider_stops_a_repair_once(harness):
     """Until a runtime has been replaced: from then on our records tell all of it."""
-    uid = await lives.made()
-    dead = kill(lives, uid)
-    lives.disk.tables.rows["agent"][uid,].update(generation=2 * SPAN + 1)  # a restore
-    with silent(lives, "access"):
-        await looks(lives)
-    assert not replaced(lives, uid, dead)
-    told = {one.body["provider"]: one.body["what"] for one in await seen(lives)}
+    uid = await harness.create_ready()
+    dead = kill(harness, uid)
+    harness.disk.tables.rows["agent"][uid,].update(generation=2 * SPAN + 1)  # a restore
+    with silent(harness, "access"):
+        await looks(harness)
+    assert not replaced(harness, uid, dead)
+    told = {one.body["provider"]: one.body["what"] for one in await seen(harness)}
     assert "before all else of the agent is seen" in told["runtime"]
     assert "cannot be asked" in told["access"]
-    await looks(lives)
-    assert replaced(lives, uid, dead)
-    dead = kill(lives, uid)
-    with silent(lives, "access"):
-        await looks(lives)
-    assert replaced(lives, uid, dead)
+    await looks(harness)
+    assert replaced(harness, uid, dead)
+    dead = kill(harness, uid)
+    with silent(harness, "access"):
+        await looks(harness)
+    assert replaced(harness, uid, dead)
 
 
-@alive
-async def test_an_agent_that_is_shut_while_its_runtime_lives_is_told(lives):
+@agent_test
+async def test_an_agent_that_is_shut_while_its_runtime_lives_is_told(harness):
     """Suspended since the backup, with its runtime kept."""
-    uid = await lives.made()
-    lives.fakes.credentials.door.stands[uid] = (1, True)
-    await looks(lives)
-    (found,) = await seen(lives)
+    uid = await harness.create_ready()
+    harness.fakes.credentials.door.stands[uid] = (1, True)
+    await looks(harness)
+    (found,) = await seen(harness)
     assert (found.kind, found.body["provider"]) == (FindingKind.DRIFT, "credentials")
     assert "looks suspended elsewhere" in found.body["what"]
     assert "tenure agent suspend alpha" in found.body["what"]
-    kill(lives, uid)
-    with instead(lives, "credentials", is_open=away):
-        await looks(lives)
-    slots = sorted(one.body["provider"] for one in await seen(lives))
+    kill(harness, uid)
+    with override_verbs(harness, "credentials", is_open=away):
+        await looks(harness)
+    slots = sorted(one.body["provider"] for one in await seen(harness))
     assert slots == ["credentials", "runtime"], "that it was opened nobody has said"
-    await lives.verb("suspend")
-    await lives.verb("resume")
-    await looks(lives)
-    assert await seen(lives) == []
+    await harness.run_verb("suspend")
+    await harness.run_verb("resume")
+    await looks(harness)
+    assert await seen(harness) == []
 
 
-@alive
-async def test_an_agent_that_is_suspended_while_it_is_looked_at_is_not_told_of(lives):
-    await lives.made()
-    ask = lives.plane.providers["credentials"].is_open
+@agent_test
+async def test_an_agent_that_is_suspended_while_it_is_looked_at_is_not_told_of(harness):
+    await harness.create_ready()
+    ask = harness.plane.providers["credentials"].is_open
 
     async def meanwhile(*given):
-        await lives.verb("suspend")
+        await harness.run_verb("suspend")
         return await ask(*given)
 
-    with instead(lives, "credentials", is_open=meanwhile):
-        await drift.tick(lives.plane)
-    assert await lives.rows("finding") == []
-    assert await lives.state() is AgentState.SUSPENDED
+    with override_verbs(harness, "credentials", is_open=meanwhile):
+        await drift.tick(harness.plane)
+    assert await harness.rows("finding") == []
+    assert await harness.agent_state() is AgentState.SUSPENDED
 
 
 @pytest.mark.parametrize("error", [TimeoutError, Unavailable("is busy")])
 def test_whether_an_agent_is_open_that_cannot_be_told_is_a_finding(error):
-    @alive
-    async def looked_at(lives):
-        await lives.made()
+    @agent_test
+    async def looked_at(harness):
+        await harness.create_ready()
 
         async def nobody(*_):
             raise error
 
         with patched(FakeCredentials, is_open=nobody):
-            await looks(lives)
-        (found,) = await seen(lives)
+            await looks(harness)
+        (found,) = await seen(harness)
         assert (found.kind, found.body["provider"]) == (FindingKind.UNVERIFIABLE, "credentials")
         assert "whether the agent is open cannot be told" in found.body["what"]
-        await looks(lives)
-        assert await seen(lives) == []
+        await looks(harness)
+        assert await seen(harness) == []
 
     looked_at()
 
 
-@alive
-async def test_a_provider_that_hangs_is_not_asked_twice_of_one_agent_at_a_look(lives):
-    await lives.made()
+@agent_test
+async def test_a_provider_that_hangs_is_not_asked_twice_of_one_agent_at_a_look(harness):
+    await harness.create_ready()
     asked = []
 
     async def hangs(*given):
         asked.append(given)
         await asyncio.sleep(1e6)
 
-    with instead(lives, "credentials", inspect=hangs, is_open=hangs):
-        await drift.tick(lives.plane)
+    with override_verbs(harness, "credentials", inspect=hangs, is_open=hangs):
+        await drift.tick(harness.plane)
     assert len(asked) == 1
 
 
-@alive
-async def test_what_cannot_be_told_now_and_then_makes_no_attempt_sooner(lives):
+@agent_test
+async def test_what_cannot_be_told_now_and_then_makes_no_attempt_sooner(harness):
     """Neither whether the agent is open, nor how its runtime is."""
-    kill(lives, await lives.made())
+    kill(harness, await harness.create_ready())
     for nth in range(2, 40):
-        fault(lives, "runtime", "ensure", Fault.NEVER_READY, nth)
+        fault(harness, "runtime", "ensure", Fault.NEVER_READY, nth)
     for number in range(80):
         slot, verb = (("credentials", "is_open"), ("runtime", "inspect"))[number // 2 % 2]
-        with instead(lives, slot, **{verb: away}) if number % 2 else nullcontext():
-            await drift.tick(lives.plane)
+        with override_verbs(harness, slot, **{verb: away}) if number % 2 else nullcontext():
+            await drift.tick(harness.plane)
         await asyncio.sleep(3)
-    asked = [row for row in await lives.rows("operation") if row["kind"] == "recover_runtime"]
+    asked = [row for row in await harness.rows("operation") if row["kind"] == "recover_runtime"]
     assert 2 <= len(asked) <= 4

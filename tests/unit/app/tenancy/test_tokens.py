@@ -7,104 +7,104 @@ from tenure.app.agents import quotas
 from tenure.app.tenancy import audit, tokens
 from tenure.core.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from tenure.core.roles import Caller, Role
-from tests.unit.support.agent_planes import STRANGER, VIEWER, alive
+from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test
 
 
-async def create(lives, caller=CALLER, **more):
+async def create(harness, caller=CALLER, **more):
     given = {"principal": "a person", "role": Role.OPERATOR, **more}
-    return await tokens.create_token(lives.plane, caller, **given)
+    return await tokens.create_token(harness.plane, caller, **given)
 
 
-@alive
-async def test_a_token_says_who_carries_it(lives):
-    view, token = await create(lives)
+@agent_test
+async def test_a_token_says_who_carries_it(harness):
+    view, token = await create(harness)
     assert token.startswith(tokens.PREFIX)
-    caller = await tokens.authenticate(lives.plane, token)
+    caller = await tokens.authenticate(harness.plane, token)
     assert caller == Caller(TENANT, "a person", Role.OPERATOR)
     assert (view.tenant, view.principal, view.role) == caller
 
 
-@alive
-async def test_only_the_hash_of_a_token_is_kept(lives):
-    _, token = await create(lives)
+@agent_test
+async def test_only_the_hash_of_a_token_is_kept(harness):
+    _, token = await create(harness)
     for table in ("token", "audit", "outbox"):
-        assert token not in str(await lives.rows(table))
-        assert token.removeprefix(tokens.PREFIX) not in str(await lives.rows(table))
+        assert token not in str(await harness.rows(table))
+        assert token.removeprefix(tokens.PREFIX) not in str(await harness.rows(table))
 
 
 @pytest.mark.parametrize("guess", ["", "x", "tenure_", "é" * 20, "x" * 129, "tenure_admin\n"])
 def test_what_is_no_token_carries_nobody(guess):
-    @alive
-    async def play(lives):
-        await create(lives)
+    @agent_test
+    async def play(harness):
+        await create(harness)
         with pytest.raises(Unauthenticated):
-            await tokens.authenticate(lives.plane, guess)
+            await tokens.authenticate(harness.plane, guess)
 
     play()
 
 
-@alive
-async def test_a_token_is_no_good_once_it_has_expired(lives):
-    _, token = await create(lives, seconds=10.0)
-    await tokens.authenticate(lives.plane, token)
-    await lives.clock.sleep(9.9)
-    await tokens.authenticate(lives.plane, token)
-    await lives.clock.sleep(0.2)
+@agent_test
+async def test_a_token_is_no_good_once_it_has_expired(harness):
+    _, token = await create(harness, seconds=10.0)
+    await tokens.authenticate(harness.plane, token)
+    await harness.clock.sleep(9.9)
+    await tokens.authenticate(harness.plane, token)
+    await harness.clock.sleep(0.2)
     with pytest.raises(Unauthenticated, match="expired"):
-        await tokens.authenticate(lives.plane, token)
+        await tokens.authenticate(harness.plane, token)
 
 
-@alive
-async def test_a_revoked_token_is_no_good_from_then_on(lives):
-    view, token = await create(lives)
-    _, other = await create(lives)
-    revoked = await tokens.revoke_token(lives.plane, CALLER, view.id)
+@agent_test
+async def test_a_revoked_token_is_no_good_from_then_on(harness):
+    view, token = await create(harness)
+    _, other = await create(harness)
+    revoked = await tokens.revoke_token(harness.plane, CALLER, view.id)
     with pytest.raises(Unauthenticated):
-        await tokens.authenticate(lives.plane, token)
-    await tokens.authenticate(lives.plane, other)
-    await lives.clock.sleep(5)
-    again = await tokens.revoke_token(lives.plane, CALLER, view.id)
+        await tokens.authenticate(harness.plane, token)
+    await tokens.authenticate(harness.plane, other)
+    await harness.clock.sleep(5)
+    again = await tokens.revoke_token(harness.plane, CALLER, view.id)
     assert again.revoked_at == revoked.revoked_at, "the first time stands"
-    told = [row for row in await lives.rows("audit") if row["action"] == "token.revoke"]
+    told = [row for row in await harness.rows("audit") if row["action"] == "token.revoke"]
     assert len(told) == 1
 
 
-@alive
-async def test_only_an_admin_hands_out_lists_and_revokes(lives):
-    view, _ = await create(lives)
+@agent_test
+async def test_only_an_admin_hands_out_lists_and_revokes(harness):
+    view, _ = await create(harness)
     for role in (Role.VIEWER, Role.OPERATOR, Role.APPROVER):
         caller = VIEWER._replace(role=role)
         for asked in (
-            create(lives, caller),
-            tokens.list_tokens(lives.plane, caller),
-            tokens.revoke_token(lives.plane, caller, view.id),
-            audit.list_audit(lives.plane, caller),
-            quotas.set_quota(lives.plane, caller, most=1),
+            create(harness, caller),
+            tokens.list_tokens(harness.plane, caller),
+            tokens.revoke_token(harness.plane, caller, view.id),
+            audit.list_audit(harness.plane, caller),
+            quotas.set_quota(harness.plane, caller, most=1),
         ):
             with pytest.raises(Forbidden):
                 await asked
 
 
-@alive
-async def test_a_tenants_admin_sees_and_makes_tokens_of_that_tenant_alone(lives):
-    mine, _ = await create(lives)
-    theirs, token = await create(lives, tenant="elsewhere", role=Role.ADMIN)
-    stranger = await tokens.authenticate(lives.plane, token)
+@agent_test
+async def test_a_tenants_admin_sees_and_makes_tokens_of_that_tenant_alone(harness):
+    mine, _ = await create(harness)
+    theirs, token = await create(harness, tenant="elsewhere", role=Role.ADMIN)
+    stranger = await tokens.authenticate(harness.plane, token)
     assert stranger.tenant == "elsewhere"
-    assert [view.id for view in await tokens.list_tokens(lives.plane, stranger)] == [theirs.id]
-    assert [view.id for view in await tokens.list_tokens(lives.plane, CALLER)] == [mine.id]
+    assert [view.id for view in await tokens.list_tokens(harness.plane, stranger)] == [theirs.id]
+    assert [view.id for view in await tokens.list_tokens(harness.plane, CALLER)] == [mine.id]
     with pytest.raises(NotFound):
-        await tokens.revoke_token(lives.plane, stranger, mine.id)
+        await tokens.revoke_token(harness.plane, stranger, mine.id)
     for tenant in ("default", "third"):
         with pytest.raises(NotFound):
-            await create(lives, stranger, tenant=tenant)
+            await create(harness, stranger, tenant=tenant)
 
 
-@alive
-async def test_more_tokens_than_a_page_are_all_listed(lives):
+@agent_test
+async def test_more_tokens_than_a_page_are_all_listed(harness):
     for _ in range(1_005):
-        await create(lives)
-    views = await tokens.list_tokens(lives.plane, CALLER)
+        await create(harness)
+    views = await tokens.list_tokens(harness.plane, CALLER)
     assert len({view.id for view in views}) == 1_005
 
 
@@ -122,39 +122,39 @@ async def test_more_tokens_than_a_page_are_all_listed(lives):
     ],
 )
 def test_odd_words_are_refused(given):
-    @alive
-    async def play(lives):
+    @agent_test
+    async def play(harness):
         with pytest.raises(Invalid):
-            await create(lives, **given)
-        assert await lives.rows("token") == []
+            await create(harness, **given)
+        assert await harness.rows("token") == []
 
     play()
 
 
-@alive
-async def test_the_first_token_is_the_admins_and_letting_it_in_twice_changes_nothing(lives):
+@agent_test
+async def test_the_first_token_is_the_admins_and_letting_it_in_twice_changes_nothing(harness):
     for _ in range(2):
-        await tokens.begin(lives.plane, "tenure_first")
-    caller = await tokens.authenticate(lives.plane, "tenure_first")
+        await tokens.begin(harness.plane, "tenure_first")
+    caller = await tokens.authenticate(harness.plane, "tenure_first")
     assert caller == Caller("default", "admin", Role.ADMIN)
-    assert len(await lives.rows("token")) == 1
-    (line,) = await audit.list_audit(lives.plane, caller)
+    assert len(await harness.rows("token")) == 1
+    (line,) = await audit.list_audit(harness.plane, caller)
     assert (line.action, line.principal) == ("token.create", "tenure up")
     assert line.body["role"] == "admin"
 
 
-@alive
-async def test_another_tenants_token_is_as_absent_as_one_that_never_was(lives):
-    view, _ = await create(lives)
+@agent_test
+async def test_another_tenants_token_is_as_absent_as_one_that_never_was(harness):
+    view, _ = await create(harness)
     for token_id in (view.id, "never"):
         with pytest.raises(NotFound) as refused:
-            await tokens.revoke_token(lives.plane, STRANGER, token_id)
+            await tokens.revoke_token(harness.plane, STRANGER, token_id)
         assert str(refused.value) == f"there is no token {token_id}"
 
 
-@alive
-async def test_the_planes_own_admin_hands_out_lists_and_revokes_tokens_of_any_tenant(lives):
-    plane, admin = lives.plane, Caller(tokens.TENANT, "root", Role.ADMIN)
+@agent_test
+async def test_the_planes_own_admin_hands_out_lists_and_revokes_tokens_of_any_tenant(harness):
+    plane, admin = harness.plane, Caller(tokens.TENANT, "root", Role.ADMIN)
     made, token = await tokens.create_token(
         plane, admin, tenant="elsewhere", principal="p", role=Role.VIEWER
     )
