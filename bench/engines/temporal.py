@@ -261,7 +261,7 @@ def main() -> None:
         directory = Path(place)
         with (
             database(asked.store, directory) as url,
-            temporal_server(directory, kept=asked.kept) as server,
+            temporal_server(directory, is_persistent=asked.kept) as server,
         ):
             asyncio.run(measure(asked, server.address, directory, url))
     sys.stdout.flush()

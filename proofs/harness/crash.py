@@ -153,7 +153,7 @@ class Matrix(Generic[S]):
         snapshot.add_to(cluster.world.trace)
         (crossings,) = (p.wire.crossings for p in cluster.processes if p.node.name == f"{FIRST}/1")
         states, trace = " ".join(snapshot.states()), cluster.world.trace.hexdigest()
-        return CaseResult(case, wrong, crossings, faults.made(), states, trace, loop.time())
+        return CaseResult(case, wrong, crossings, faults.past_calls(), states, trace, loop.time())
 
     # --- which cases there are --------------------------------------------------------------------
 

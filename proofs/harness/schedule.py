@@ -235,5 +235,5 @@ class DrawnFaults(Faults):
         if not letters:
             return None
         fault = self._rng.choice(letters)
-        self.struck.append(FaultHit(FaultPoint(provider, verb, self.calls[provider, verb]), fault))
+        self.hits.append(FaultHit(FaultPoint(provider, verb, self.calls[provider, verb]), fault))
         return fault

@@ -219,7 +219,7 @@ class Simulation(Cluster):
             self.world.trace.hexdigest(),
             self.loop.time(),
             len(snapshot.operations),
-            len(self.parts.faults.struck),
+            len(self.parts.faults.hits),
             snapshot.states(),
             self.counts(),
         )

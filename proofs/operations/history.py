@@ -111,7 +111,7 @@ def violations_in_time(
 ) -> list[str]:
     """Every rule about time that was broken; some hold only where nothing delays a process."""
     found: list[str] = []
-    inspected = {call.provider for call, _ in faults.struck if call.verb == "inspect"}
+    inspected = {call.provider for call, _ in faults.hits if call.verb == "inspect"}
     if not paused:
         found += [f"deadlines_are_kept: {wrong}" for wrong in deadlines_are_kept(evidence)]
         if "identity" not in inspected:

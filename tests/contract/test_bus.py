@@ -26,8 +26,8 @@ SECRET = b"0123456789abcdef0123456789abcdef"
 
 class TestLocalBus(BusContract):
     @pytest.fixture
-    def carried(self):
-        def carried(scenario: Scenario) -> None:
+    def run_bus_scenario(self):
+        def run_bus_scenario(scenario: Scenario) -> None:
             async def on() -> None:
                 seen: list[tuple[str, bytes]] = []
                 bad: set[str] = set()
@@ -55,7 +55,7 @@ class TestLocalBus(BusContract):
 
             asyncio.run(on())
 
-        return carried
+        return run_bus_scenario
 
 
 class Receiver:
@@ -91,10 +91,10 @@ class Receiver:
 
 class TestWebhookBus(BusContract):
     @pytest.fixture
-    def carried(self, monkeypatch):
+    def run_bus_scenario(self, monkeypatch):
         monkeypatch.setattr(webhook_bus, "WEBHOOK_BREAKER", WEBHOOK_BREAKER.scaled_to(0.01))
 
-        def carried(scenario: Scenario) -> None:
+        def run_bus_scenario(scenario: Scenario) -> None:
             async def on() -> None:
                 receiver = Receiver()
                 await receiver.start()
@@ -116,16 +116,16 @@ class TestWebhookBus(BusContract):
 
             asyncio.run(on())
 
-        return carried
+        return run_bus_scenario
 
 
 @pytest.mark.skipif(not BINARY, reason="nats-server is not installed")
 class TestNatsBus(BusContract):
     @pytest.fixture
-    def carried(self, tmp_path):
+    def run_bus_scenario(self, tmp_path):
         from tenure.adapters.bus.nats import NatsBus
 
-        def carried(scenario: Scenario) -> None:
+        def run_bus_scenario(scenario: Scenario) -> None:
             async def on() -> None:
                 server = NatsServer(tmp_path / "nats")
                 server.start()
@@ -150,9 +150,9 @@ class TestNatsBus(BusContract):
 
             asyncio.run(on())
 
-        return carried
+        return run_bus_scenario
 
-    def test_a_second_copy_is_dropped_by_the_server(self, carried) -> None:
+    def test_a_second_copy_is_dropped_by_the_server(self, run_bus_scenario) -> None:
         async def scenario(world: BusCase) -> None:
             for _ in range(3):
                 receipts = await world.bus.publish(world.destination, [event_of("a")])
@@ -162,9 +162,9 @@ class TestNatsBus(BusContract):
             names = [name for name, _ in await world.received()]
             assert sorted(names) == ["a-1", "a-1/mine"]
 
-        carried(scenario)
+        run_bus_scenario(scenario)
 
-    def test_what_is_too_large_is_refused_alone(self, carried) -> None:
+    def test_what_is_too_large_is_refused_alone(self, run_bus_scenario) -> None:
         async def scenario(world: BusCase) -> None:
             huge = event_of("a", body=b"x" * 2_000_000)
             receipts = await world.bus.publish(world.destination, [huge, event_of("b")])
@@ -173,9 +173,11 @@ class TestNatsBus(BusContract):
                 DeliveryVerdict.DELIVERED,
             ]
 
-        carried(scenario)
+        run_bus_scenario(scenario)
 
-    def test_a_stream_that_is_gone_takes_nothing_and_a_closed_bus_says_so(self, carried) -> None:
+    def test_a_stream_that_is_gone_takes_nothing_and_a_closed_bus_says_so(
+        self, run_bus_scenario
+    ) -> None:
         async def scenario(world: BusCase) -> None:
             import nats
 
@@ -191,9 +193,9 @@ class TestNatsBus(BusContract):
             (receipt,) = await world.bus.publish(world.destination, [event_of("c")])
             assert "closed" in receipt.why
 
-        carried(scenario)
+        run_bus_scenario(scenario)
 
-    def test_what_would_be_found_there_is_said_in_a_sentence(self, carried) -> None:
+    def test_what_would_be_found_there_is_said_in_a_sentence(self, run_bus_scenario) -> None:
         async def scenario(world: BusCase) -> None:
             from tenure.adapters.bus.nats import probe
 
@@ -207,7 +209,7 @@ class TestNatsBus(BusContract):
                 await probe(url)
             await world.start()
 
-        carried(scenario)
+        run_bus_scenario(scenario)
 
 
 async def stored(url: str) -> list[tuple[str, bytes]]:

@@ -9,7 +9,7 @@ from tenure.adapters.engine.embedded import EngineSettings
 from tenure.app.operations import commands as operations
 from tenure.app.plane import prepare
 from tenure.core.operation import OperationState
-from tenure.testing.contracts.engine import EngineContract, Scenario, accept, ended
+from tenure.testing.contracts.engine import EngineContract, Scenario, accept, wait_for_end
 from tenure.testing.fakes import World
 from tenure.testing.faults import Faults
 from tenure.testing.loop import SeededLoop, run
@@ -86,8 +86,8 @@ def test_what_is_cancelled_while_it_is_queued_is_never_called():
         plane = await bench.start()
         first, second = await accept(plane, "linear"), await accept(plane, "linear")
         await operations.cancel(plane, by("the caller"), second)
-        assert await ended(plane, first) is OperationState.SUCCEEDED
-        assert await ended(plane, second) is OperationState.COMPENSATED
+        assert await wait_for_end(plane, first) is OperationState.SUCCEEDED
+        assert await wait_for_end(plane, second) is OperationState.COMPENSATED
         assert bench.applied() == [f"{step}.ensure" for step in PLANS["linear"].steps]
 
     run(0, main)
@@ -106,7 +106,7 @@ def test_a_signal_does_not_make_run_what_nobody_has_claimed():
         cancelled = await operations.cancel(idle, by("the caller"), other)
         assert cancelled.state is OperationState.COMPENSATED
         plane = await bench.start()
-        assert await ended(plane, name) is OperationState.SUCCEEDED
+        assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
         assert not bench.faults.calls["identity", "remove"]
 
     run(0, main)

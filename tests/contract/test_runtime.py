@@ -11,7 +11,7 @@ import pytest
 from tenure.adapters.runtime.process import ProcessRuntime
 from tenure.core.ids import ResourceKey
 from tenure.testing.contracts.provider import ProviderCase, ProviderContract, Scenario
-from tenure.testing.contracts.runtime import HeldRuntime, RuntimeContract, RuntimeScenario
+from tenure.testing.contracts.runtime import RuntimeCase, RuntimeContract, RuntimeScenario
 from tests.contract.support.hosted_providers import use_through_host
 from tests.real.support import runtimes
 
@@ -68,7 +68,7 @@ class TestProcessRuntime(ProviderContract, RuntimeContract):
         def hold(scenario: RuntimeScenario) -> None:
             async def main() -> None:
                 async with self.had(runtime, tmp_path) as asked:
-                    await scenario(HeldRuntime(asked, runtimes.agent))
+                    await scenario(RuntimeCase(asked, runtimes.agent))
 
             asyncio.run(main())
 

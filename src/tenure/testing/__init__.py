@@ -1,4 +1,4 @@
-"""For whoever writes an adapter: contract suites, fakes that keep them, and ways to break things.
+"""For authors of adapters: contract suites, fakes that pass them, and fault injection.
 
 Nothing in the running system imports this.
 """

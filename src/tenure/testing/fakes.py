@@ -1,10 +1,10 @@
-"""Fake providers over a world one can ask what it holds.
+"""Fake providers that keep their resources in a `World`, which a test can inspect.
 
-The `World` is the truth.  Requests travel in it, not in the process that sent them: one that has
-left is applied when it arrives, whether its sender still lives or not, and a reply to the dead goes
-nowhere.  `FakeProvider` keeps the promises of `tenure.ports.provider.Provider`; its safeguards can
-be switched off (`burns`, `fences`, `idempotent`, `askable`) to show what they are for, or to play a
-service that never had them.
+Requests travel in the world, not in the process that sent them: a request that has left is applied
+when it arrives, even if its sender has died, and a reply to a dead process is dropped.
+`FakeProvider` fulfils `tenure.ports.provider.Provider`; its safeguards can be switched off
+(`burns`, `fences`, `idempotent`, `askable`) to show their purpose, or to simulate a service that
+lacks them.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tenure.testing.faults import Fault, Faults
 from tenure.testing.loop import SeededLoop, Trace
 
 LATENCY_SECONDS = 0.01
-"""How long a call takes when nothing is the matter."""
+"""The duration of a call without a fault."""
 NEVER = 1e12
 
 
@@ -37,11 +37,11 @@ class Thing:
     since: float
     ready_at: float
     times: int = 1
-    """How often it was made; more than once only where a provider is not idempotent."""
+    """How often it was made; more than once only if a provider is not idempotent."""
 
 
 class AppliedRequest(NamedTuple):
-    """One request that arrived, and what came of it."""
+    """One request that arrived, and its effect."""
 
     at: float
     provider: str
@@ -52,7 +52,7 @@ class AppliedRequest(NamedTuple):
 
 
 class World:
-    """What is true, whatever anyone believes."""
+    """The resources that really exist, and the requests that are on their way."""
 
     def __init__(self, loop: SeededLoop) -> None:
         self.loop = loop
@@ -70,7 +70,7 @@ class World:
     def holds(
         self, *, provider: str = "", agent: str = "", generation: int = 0, key: str = ""
     ) -> list[Thing]:
-        """Everything there is of this provider, agent, generation or key; foreign things too."""
+        """All resources of this provider, agent, generation or key, including foreign ones."""
         return [
             thing
             for thing in self.things.values()
@@ -81,31 +81,31 @@ class World:
         ]
 
     def plant(self, provider: str, key: ResourceKey, owner: str = "someone else") -> None:
-        """Put a thing of somebody else under this key, if nothing stands there."""
+        """Put a foreign resource under this key, if the key is free."""
         now = self.loop.time()
         thing = Thing(provider, key._replace(agent="", generation=0), owner, {}, now, now)
         self.things.setdefault((provider, key.text), thing)
 
     def note(self, provider: str, verb: str, key: ResourceKey, effect: str) -> None:
-        """Write down what came of a request."""
+        """Record the effect of a request."""
         now = self.loop.time()
         self.log.append(AppliedRequest(now, provider, verb, key, effect))
         self.trace.add(f"{now:.9f}", provider, verb, key.text, effect)
 
     def send(self, when: float, arrive: Callable[[], None]) -> None:
-        """A request is on its way and will arrive then, come what may."""
+        """Let a request arrive at this time, even if its sender dies."""
         self._busy_until = max(self._busy_until, when)
         self.loop.outside(when, arrive)
 
     async def quiet(self) -> None:
-        """Return when nothing is on its way any more."""
+        """Return when no request is on its way."""
         while (left := self._busy_until - self.loop.time()) > 0:  # noqa: ASYNC110 (it may grow)
             await asyncio.sleep(left)
         await asyncio.sleep(0)
 
 
 class FakeProvider:
-    """A service that holds resources in a world, and behaves as its faults say."""
+    """A service that keeps resources in a world, with injected faults."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class FakeProvider:
         lag_seconds: float = 0.0,
         latency: Callable[[], float] = lambda: LATENCY_SECONDS,
     ) -> None:
-        """A provider of this name; `lag_seconds` is how far its listing lags behind."""
+        """A provider of this name; `lag_seconds` is the delay of its listing."""
         self.name = name
         self.faults = faults or Faults()
         self._world = world
@@ -188,7 +188,7 @@ class FakeProvider:
                 world.send(at, partial(_fail, reply, OutcomeUnknown("409: it exists")))
             case Fault.DUPLICATED:
                 world.send(at, told)
-                world.send(at + delays.again, untold)
+                world.send(at + delays.duplicate, untold)
             case Fault.SLOW:
                 world.send(now + delays.slow, told)
             case Fault.SLOWER:

@@ -1,8 +1,8 @@
-"""The fault alphabet of providers: everything a service far away can do to a call.
+"""The faults of providers: all ways in which a call to a remote service can go wrong.
 
-A fault strikes one call: the nth of (provider, verb) if a script says so, or one drawn from a
-seeded generator.  What it does to the call is the fake provider's business
-(`tenure.testing.fakes`); how long things take is said here.
+A fault hits one call: the nth call of (provider, verb) if the script has it, or a call drawn from a
+seeded generator.  The fake provider implements its effect (`tenure.testing.fakes`); the delays are
+defined here.
 """
 
 import random
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Fault(StrEnum):
-    """What can befall one call."""
+    """One way in which a call can go wrong."""
 
     LOST = "request lost"
     REPLY_LOST = "applied, reply lost"
@@ -54,26 +54,26 @@ ALPHABET: Mapping[str, tuple[Fault, ...]] = {
     "remove": (*_WRITE, Fault.GONE, Fault.REFUSED_FOR_A_WHILE, Fault.REFUSED),
     "list_owned": (*_ANY, Fault.UNLISTED, Fault.STILL_LISTED, Fault.STALE_PAGE),
 }
-"""Every fault that means something for a verb."""
+"""The faults that apply to each verb."""
 
 
 class Delays(NamedTuple):
-    """How long things take when they take long, in seconds."""
+    """The delays that faults cause, in seconds."""
 
     slow: float = 1.5
-    """Past one call's limit."""
+    """Longer than the limit of one call."""
     slower: float = 7.5
-    """Past a lease."""
+    """Longer than a lease."""
     slowest: float = 40.0
-    """Past every deadline, so that it arrives after a compensation."""
-    again: float = 5.0
-    """Until the second of two arrives."""
+    """Longer than every deadline, so that the request arrives after a compensation."""
+    duplicate: float = 5.0
+    """Until the duplicate of a request arrives."""
     overtaken: float = 0.05
-    """After the remove that was to come later."""
+    """Between a later remove and the request that it overtook."""
     heal: float = 7.0
-    """Until what is refused for a while is granted, or a listing has caught up."""
+    """Until a temporary refusal ends, or a listing has caught up."""
     ready: float = 16.0
-    """Until what is slow to start is ready."""
+    """Until a slow resource is ready."""
 
 
 class FaultPoint(NamedTuple):
@@ -85,44 +85,45 @@ class FaultPoint(NamedTuple):
 
 
 class FaultHit(NamedTuple):
-    """A fault that struck."""
+    """A fault that hit a call."""
 
     call: FaultPoint
     fault: Fault
 
 
 class Faults:
-    """Which call is struck by which fault; counts every call."""
+    """Decides which fault hits which call, and counts the calls."""
 
     def __init__(
         self,
         script: Mapping[FaultPoint, Fault] | None = None,
         *,
-        drawn: random.Random | None = None,
+        generator: random.Random | None = None,
         rate: float = 0.0,
         delays: Delays | None = None,
     ) -> None:
-        """Strike as the script says; beside it a share `rate` of all calls, if `drawn` is given."""
+        """Use the script and, with a generator, also hit a share `rate` of all calls."""
         self.script = dict(script or {})
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.struck: list[FaultHit] = []
+        self.hits: list[FaultHit] = []
         self.delays = delays or Delays()
         self.rate = rate
-        self._drawn = drawn
+        self._generator = generator
 
     def strike(self, provider: str, verb: str) -> Fault | None:
         """The fault of this call, if any."""
         self.calls[provider, verb] += 1
         call = FaultPoint(provider, verb, self.calls[provider, verb])
         fault = self.script.get(call)
-        if fault is None and self._drawn is not None and self._drawn.random() < self.rate:
-            fault = self._drawn.choice(ALPHABET[verb])
+        generator = self._generator
+        if fault is None and generator is not None and generator.random() < self.rate:
+            fault = generator.choice(ALPHABET[verb])
         if fault is not None:
-            self.struck.append(FaultHit(call, fault))
+            self.hits.append(FaultHit(call, fault))
         return fault
 
-    def made(self) -> list[FaultPoint]:
-        """Every call that was made so far."""
+    def past_calls(self) -> list[FaultPoint]:
+        """All calls so far."""
         return [
             FaultPoint(provider, verb, nth + 1)
             for (provider, verb), count in sorted(self.calls.items())

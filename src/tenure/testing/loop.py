@@ -3,10 +3,10 @@
 `run(seed, main)` gives the same run for the same seed.  Waiting costs nothing: when nothing is
 ready the clock jumps to the next timer, and when there is no timer either the run ends with
 `Deadlock`.  A `Node` is one process inside the run. Its `crash` is kill -9: nothing of it runs any
-more, not even a `finally`, while the other nodes and the world go on.
+more, not even a `finally`, while the other nodes and the world continue.
 
-Of asyncio's inside only `_ready`, `_scheduled`, `_stopping` and `_run_once` are used; the order of
-a run can differ between minor versions of Python and nowhere else.
+Of asyncio's internals only `_ready`, `_scheduled`, `_stopping` and `_run_once` are used; the order
+of a run can differ only between minor versions of Python.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ from heapq import heapify, heappop
 from typing import Any, TypeVar
 
 EPOCH = 1_700_000_000.0
-"""What a virtual clock says when a run begins."""
+"""The time of a virtual clock when a run starts."""
 TURNS_MAX = 2_000_000
-"""Turns after which a run that does not end is given up."""
+"""Iterations of the loop after which a run that does not end is stopped."""
 CANCELLED_MAX = 50
-"""Cancelled timers that are kept before the heap is built anew."""
+"""With more cancelled timers than this the heap is rebuilt."""
 
 T = TypeVar("T")
 
 
 class Dead(BaseException):
-    """This process is gone: it may use no port any more."""
+    """This process is dead: it may not use a port any more."""
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready, no timer is set, and the run has not ended; or it turns without end."""
+    """The run cannot end: nothing is ready and no timer is set, or it loops without end."""
 
 
 class SeededLoop(asyncio.BaseEventLoop):
@@ -51,7 +51,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         self.turns = 0
         self._now = 0.0
         self.tasks: list[asyncio.Task[Any]] = []
-        """Every task, kept to the end: none is collected, and closed, at a time of its own."""
+        """All tasks until the end of the run, so that none is garbage-collected during it."""
         self._crashed: set[Node] = set()
         self._paused: dict[Node, list[asyncio.Handle]] = {}
         self._cancelled = 0
@@ -67,13 +67,13 @@ class SeededLoop(asyncio.BaseEventLoop):
         name: object = None,
         context: Context | None = None,
     ) -> "asyncio.Task[Any]":
-        """One more task, kept to the end."""
+        """Make a task and store it until the end of the run."""
         task = super().create_task(coro, name=name, context=context)
         self.tasks.append(task)
         return task
 
     def outside(self, when: float, callback: Callable[..., object], *arguments: object) -> None:
-        """Call back at this time on nobody's behalf: no crash of a node prevents it."""
+        """Call back at this time outside of all nodes, so that no crash prevents it."""
         self.call_at(when, callback, *arguments, context=Context())
 
     def crash(self, node: "Node") -> None:
@@ -84,7 +84,7 @@ class SeededLoop(asyncio.BaseEventLoop):
                 handle.cancel()
 
     def pause(self, node: "Node", seconds: float) -> None:
-        """Let nothing of this node run for so long, and all that came up meanwhile after it."""
+        """Run nothing of this node for so long; the callbacks that became ready run afterwards."""
         if node not in self._paused:
             self._paused[node] = []
             self.outside(self._now + seconds, self._resume, node)
@@ -101,10 +101,10 @@ class SeededLoop(asyncio.BaseEventLoop):
             self._cancelled += 1
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps, so nobody need be woken."""
+        """Do nothing: the loop never sleeps, so nothing has to be woken."""
 
     def _run_once(self) -> None:
-        """Move the clock if nothing is ready, then run what is, in an order drawn from the seed."""
+        """Advance the clock if nothing is ready, then run all ready callbacks in seeded order."""
         self.turns += 1
         if self.turns > TURNS_MAX:
             raise Deadlock(f"no end after {TURNS_MAX} turns, at {self._now:g} s")
@@ -129,7 +129,7 @@ class SeededLoop(asyncio.BaseEventLoop):
                 handle._run()  # noqa: SLF001
 
     def _held_back(self, handle: asyncio.Handle) -> bool:
-        """Whether its process is dead, or stopped for now: then it runs when that one goes on."""
+        """Whether its process is dead, or paused; a paused callback runs after the pause."""
         if not self._crashed and not self._paused:
             return False
         node = _node_of(handle)
@@ -157,14 +157,14 @@ class SeededLoop(asyncio.BaseEventLoop):
 
 
 def run(seed: int, main: Callable[[SeededLoop], Coroutine[Any, Any, T]]) -> T:
-    """Run `main` to its end on a loop of its own; what it left behind is never run."""
+    """Run `main` to its end on a new loop; tasks that it left are never run."""
     loop = SeededLoop(seed)
     loop.set_exception_handler(_say_nothing)
     try:
         return loop.run_until_complete(main(loop))
     finally:
         silent = logging.root.manager.disable
-        logging.disable()  # what a coroutine says when it is closed is no news either
+        logging.disable()  # messages of coroutines that are closed here do not matter
         for task in loop.tasks:
             if not task.done():
                 _bury(task)
@@ -175,19 +175,19 @@ def run(seed: int, main: Callable[[SeededLoop], Coroutine[Any, Any, T]]) -> T:
 
 
 def _say_nothing(_: asyncio.AbstractEventLoop, __: dict[str, Any]) -> None:
-    """What a dead task never told anyone is no news."""
+    """Ignore exceptions that nobody retrieved from dead tasks."""
 
 
 def _bury(task: "asyncio.Task[Any]") -> None:
-    """Close the coroutine of a task that will never run; nothing its `finally` wants happens."""
+    """Close the coroutine of a task that will never run; its `finally` has no effect."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
     coroutine = task.get_coro()
     for _ in range(10):
         try:
             coroutine.close()
         except RuntimeError:
-            continue  # it waits for something inside a `finally`: close that too
-        except BaseException:  # noqa: BLE001 (a port that says it is dead, most likely)
+            continue  # it awaits inside a `finally`: close that too
+        except BaseException:  # noqa: BLE001 (most likely Dead, from a port)
             return
         return
 
@@ -203,7 +203,7 @@ def _node_of(handle: asyncio.Handle) -> "Node | None":
 
 
 class Node:
-    """One process: whatever is spawned in it, or by what was, dies with it."""
+    """One process: all tasks that are spawned in it die with it."""
 
     def __init__(self, loop: SeededLoop, name: str) -> None:
         self.loop = loop
@@ -217,12 +217,12 @@ class Node:
         ] = []  # kept, so that they are closed in order at the end
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Start a task in this process; whoever waits for it outside uses `run` instead."""
+        """Start a task in this process; to wait for it from outside use `run` instead."""
         self.check()
         return self.loop.create_task(coroutine, context=self._context.copy())
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run this in the process and answer with its end; Dead if the process dies first."""
+        """Run this in the process and return its result; Dead if the process dies first."""
         if self.dead:
             coroutine.close()
             raise Dead(self.name)
@@ -238,7 +238,7 @@ class Node:
         return task.result()
 
     def crash(self) -> None:
-        """Kill -9.  What waits for `run` is told; nothing inside is."""
+        """Kill -9: `run` raises Dead outside; nothing inside the process runs any more."""
         if self.dead:
             return
         self.dead = True
@@ -247,11 +247,11 @@ class Node:
             _tell(watcher)
 
     def pause(self, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT after so many seconds: time goes on, this process does not."""
+        """SIGSTOP, and SIGCONT after so many seconds; time passes meanwhile."""
         self.loop.pause(self, seconds)
 
     def check(self) -> None:
-        """Raise Dead if this process is gone: the first line of everything that is a port."""
+        """Raise Dead if this process is dead; every port calls this first."""
         if self.dead:
             raise Dead(self.name)
 
@@ -270,7 +270,7 @@ async def forever() -> None:
 
 
 class VirtualClock:
-    """See `tenure.ports.clock.Clock`; it may be set wrong (`skew`) and run wrong (`rate`)."""
+    """See `tenure.ports.clock.Clock`; it may be off (`skew`) and run too fast or slow (`rate`)."""
 
     def __init__(self, loop: SeededLoop, *, skew: float = 0.0, rate: float = 1.0) -> None:
         self._loop = loop
@@ -310,13 +310,13 @@ class SeededEntropy:
 
 
 class Trace:
-    """What happened in a run, as one hash: two runs of one seed have the same."""
+    """A hash of all events of a run: two runs of one seed have the same hash."""
 
     def __init__(self) -> None:
         self._hash = blake2b(digest_size=8)
 
     def add(self, *words: object) -> None:
-        """One more thing that happened."""
+        """Add one event."""
         self._hash.update((" ".join(map(str, words)) + "\n").encode())
 
     def hexdigest(self) -> str:

@@ -1,8 +1,8 @@
-"""Whoever asks for an operator's verb, by name."""
+"""Callers with the role operator, for tests."""
 
 from tenure.core.roles import Caller, Role
 
 
 def by(principal: str, tenant: str = "default") -> Caller:
-    """Somebody who may operate."""
+    """A caller with the role operator."""
     return Caller(tenant, principal, Role.OPERATOR)

@@ -1,4 +1,4 @@
-"""Attributes of modules and classes, replaced for as long as a `with` lasts."""
+"""Replaces attributes of modules and classes while a `with` block runs."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -9,7 +9,7 @@ Off = Callable[[], AbstractContextManager[None]]
 
 @contextmanager
 def patched(owner: Any, **values: Any) -> Iterator[None]:
-    """Attributes of a module or class, replaced inside the `with`."""
+    """Replace attributes of a module or class while the block runs."""
     before = {name: owner.__dict__[name] for name in values}
     for name, value in values.items():
         setattr(owner, name, value)

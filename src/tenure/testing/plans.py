@@ -1,6 +1,6 @@
-"""Example plans: every shape a saga can have, over fake providers of the same names as their slots.
+"""Example plans of every shape; each slot has a fake provider of the same name.
 
-Their times are short, so that a run in which everything goes wrong is over within a virtual minute.
+Their limits are short, so that even a run with many faults ends within a virtual minute.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ LIMITS = StepLimits(
     retry_cap_seconds=4.0,
 )
 SIGNAL = "approved"
-"""What the plan `signal` waits for."""
+"""The signal that the plan `waits` waits for."""
 PATIENT = StepLimits(
     call_seconds=1.0,
     deadline_seconds=60.0,
@@ -31,7 +31,7 @@ PATIENT = StepLimits(
     retry_cap_seconds=4.0,
     visible_seconds=42.0,
 )
-"""For a service that counts every request: only what is absent for so long was lost."""
+"""For a service that counts every request: a request counts as lost only after this time."""
 
 
 def _resource(name: str, *, kind: StepKind = StepKind.COMPENSATABLE) -> Step:
@@ -141,7 +141,7 @@ PLANS: Mapping[str, Plan] = {
 }
 PROVIDERS = ("identity", "access", "runtime", "credentials", "exposure", "notice")
 EFFECTS = frozenset({"ledger", "meter"})
-"""Slots whose effects stay in the world: they are counted, not collected."""
+"""Slots whose effects cannot be undone: they are counted."""
 
 
 def providers_of(
@@ -152,7 +152,7 @@ def providers_of(
     fences: bool = True,
     idempotent: bool = True,
 ) -> dict[str, FakeProvider]:
-    """Every provider that the example plans call; safeguards can be switched off for all."""
+    """The fake providers of the example plans; safeguards can be switched off for all."""
     fakes = {
         name: FakeProvider(
             world, name, faults=faults, burns=burns, fences=fences, idempotent=idempotent

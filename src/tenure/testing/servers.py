@@ -44,16 +44,16 @@ def postgres_binaries() -> Path | None:
         packaged = Path(found.origin).parent / "pginstall" / "bin"
         if (packaged / "initdb").exists():
             return packaged
-    return max(_installed(), key=_version, default=None)
+    return max(_system_installations(), key=_version, default=None)
 
 
 def oldest_postgres() -> Path | None:
     """The oldest PostgreSQL that the system's packages have brought, of those we support."""
-    fit = [path for path in _installed() if _version(path) >= VERSION_MIN]
+    fit = [path for path in _system_installations() if _version(path) >= VERSION_MIN]
     return min(fit, key=_version, default=None)
 
 
-def _installed() -> list[Path]:
+def _system_installations() -> list[Path]:
     """Where Debian puts them, each version in a folder of its number."""
     return [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
 

@@ -1,8 +1,7 @@
-"""A provider whose resources are files: they outlive a kill -9, and `ls` shows them.
+"""A provider whose resources are files: they survive a kill -9, and `ls` shows them.
 
-Each resource is one file named by its key; `KEY.burned` says that a key was removed and is never
-used again.  A file is written beside its place and renamed, so that a crash leaves it whole or not
-at all.
+Each resource is one file named by its key; the file `KEY.burned` marks a burned key.  A file is
+written under a temporary name and renamed, so that a crash leaves it whole or not at all.
 """
 
 import asyncio
@@ -16,16 +15,16 @@ from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
 
 
 class Shelf:
-    """One provider's shelf in a directory; see `tenure.ports.provider.Provider`.
+    """A provider in a directory of its own; see `tenure.ports.provider.Provider`.
 
-    `slow` is how long an answer takes after the file is there: time for a crash between doing and
-    knowing. A spec that says `refuse: <name of the shelf>` is refused.
+    `slow` is the time between writing the file and answering: a crash can happen in it. A spec
+    with `refuse: <name of the shelf>` is refused.
     """
 
     def __init__(
         self, directory: Path, name: str, *, now: Callable[[], float], slow: float = 0.0
     ) -> None:
-        """The shelf `name` below this directory, made if it is not there."""
+        """Open the shelf `name` below this directory; make it if it does not exist."""
         self._place = directory / name
         self._place.mkdir(parents=True, exist_ok=True)
         self._name = name
@@ -55,7 +54,7 @@ class Shelf:
         return {"file": key.text}
 
     async def inspect(self, key: ResourceKey) -> Observation:
-        """Whether the file is there, and whose it is."""
+        """Whether the file exists, and who owns it."""
         there = self._read(key.text)
         if there is None:
             return Observation(Presence.ABSENT)
@@ -65,7 +64,7 @@ class Shelf:
         return Observation(presence, {"file": key.text}, owner, generation)
 
     async def remove(self, key: ResourceKey) -> None:
-        """Burn the key, then delete the file, so that a late ensure finds no room."""
+        """Burn the key, then delete the file, so that a late ensure is refused."""
         there = self._read(key.text)
         if there is not None:
             self._refuse_foreign(key, there)
@@ -81,7 +80,7 @@ class Shelf:
                 yield OwnedResource(name, agent, generation, float(str(there["since"])))
 
     def held(self) -> list[str]:
-        """The truth: the keys of all files on this shelf."""
+        """The keys of all files on this shelf."""
         names = (path.name for path in self._place.iterdir())
         return sorted(name for name in names if not name.endswith((".burned", ".new")))
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from tenure.core.errors import Invalid
 from tenure.testing.servers import lasting_port
 
-POLLED = {"history.transferProcessorMaxPollRPS": "2000"}
-"""Without it the dev server looks for new tasks so seldom that one would measure nothing else."""
+POLL_CONFIG = {"history.transferProcessorMaxPollRPS": "2000"}
+"""Without this the dev server polls for tasks so rarely that it dominates every measurement."""
 READY_SECONDS = 120.0
 
 
@@ -27,31 +27,31 @@ def program() -> Path | None:
 
 
 STARTS = 5
-"""How often it is tried with other ports."""
+"""The number of attempts with different ports."""
 
 
 class TemporalServer:
     """One server that can be killed and started again on the same port."""
 
     def __init__(
-        self, place: Path, *, kept: bool = False, config: Mapping[str, str] | None = None
+        self, place: Path, *, is_persistent: bool = False, config: Mapping[str, str] | None = None
     ) -> None:
-        """Not started; `kept`: its data outlive it, in a file below `place`."""
+        """Not started; `is_persistent`: its data survive a restart, in a file below `place`."""
         self._place = place
-        self._kept = kept
-        self._config = {**POLLED, **(config or {})}
+        self._is_persistent = is_persistent
+        self._config = {**POLL_CONFIG, **(config or {})}
         self.port = lasting_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """The address for clients."""
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it and return when it takes connections.
+        """Start the server and return when it accepts connections.
 
-        A port beside its own may be taken before it gets there: then it is given others.
+        Another process may take one of its ports first; then it is started with other ports.
         """
         for _ in range(STARTS):
             try:
@@ -86,7 +86,7 @@ class TemporalServer:
         ]
         for name, value in self._config.items():
             command += ["--dynamic-config-value", f"{name}={value}"]
-        if self._kept:
+        if self._is_persistent:
             command += ["--db-filename", str(self._place / "temporal.db")]
         with (self._place / "temporal.log").open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603 (our own words)
@@ -106,21 +106,21 @@ class TemporalServer:
         raise Invalid(message)
 
     def _serves(self) -> bool:
-        """Whether it answers; it takes connections a little earlier than that."""
+        """Whether the server answers; it accepts connections a little earlier."""
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
         except OSError:
             return False
         command = [str(program()), "operator", "cluster", "health", "--address", self.address]
-        asked = subprocess.run(command, check=False, capture_output=True)  # noqa: S603 (as above)
-        return asked.returncode == 0 and b"SERVING" in asked.stdout
+        probe = subprocess.run(command, check=False, capture_output=True)  # noqa: S603 (as above)
+        return probe.returncode == 0 and b"SERVING" in probe.stdout
 
     def kill(self) -> None:
-        """Kill -9; without a file all its data are lost."""
+        """Kill the server with SIGKILL; its data are lost unless it is persistent."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Shut it down in peace."""
+        """Shut the server down in an orderly way."""
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
@@ -138,10 +138,10 @@ class TemporalServer:
 
 @contextlib.contextmanager
 def temporal_server(
-    place: Path, *, kept: bool = False, config: Mapping[str, str] | None = None
+    place: Path, *, is_persistent: bool = False, config: Mapping[str, str] | None = None
 ) -> Iterator[TemporalServer]:
     """A server that runs inside the block."""
-    server = TemporalServer(place, kept=kept, config=config)
+    server = TemporalServer(place, is_persistent=is_persistent, config=config)
     server.start()
     try:
         yield server

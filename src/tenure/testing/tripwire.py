@@ -1,10 +1,10 @@
-"""Ports wrapped so that every crossing is numbered and the process can die at each of them.
+"""Wraps ports so that every crossing is numbered and the process can be killed at each of them.
 
-Core is pure, so a crash matters only at a port.  A `Tripwire` counts the crossings of one process;
-at the crossing it was told it kills the process: before anything left, while the request is on its
-way, or after the answer came and before the caller has it.  A store can fail in ways of its own: a
-COMMIT whose end nobody knows, or no room.  Once the process is dead every port raises `Dead`, so
-that a `finally` cannot fake durability.
+Core is pure, so a crash matters only at a port.  A `Tripwire` counts the crossings of one process
+and kills the process at a given crossing: before the request leaves, while it is on its way, or
+after the answer came and before the caller has it.  A store can also fail: a COMMIT with unknown
+outcome, or no space.  Once the process is dead every port raises `Dead`, so that a `finally` cannot
+fake durability.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -34,20 +34,20 @@ T = TypeVar("T")
 
 
 class CrossingSide(StrEnum):
-    """Where at a crossing the wire is stretched."""
+    """The instant of a crossing at which the process dies or the store fails."""
 
     BEFORE = "before"
-    """Die, and nothing has left."""
+    """Die before the request leaves."""
     DURING = "during"
-    """Die when the request has left; it arrives all the same.  Providers only."""
+    """Die after the request has left; it still arrives.  Providers only."""
     AFTER = "after"
-    """Die when the answer is there and nobody was told: a commit is applied, its reply lost."""
+    """Die before the caller gets the answer: a commit is applied, its reply is lost."""
     ERROR_KEPT = "error, kept"
-    """COMMIT fails and was applied all the same.  Store only."""
+    """COMMIT fails although it was applied.  Store only."""
     ERROR_LOST = "error, lost"
     """COMMIT fails and was not applied.  Store only."""
     FULL = "full"
-    """No room for new work; there is again for whoever asks next.  Changes that admit only."""
+    """The store is full for this one change.  Only changes that admit new work."""
 
 
 class Tripwire:
@@ -60,7 +60,7 @@ class Tripwire:
         self.crash_at = crash_at
         self.side = side
         self.crossings: list[str] = []
-        """What was crossed, in order: `store.commit`, `runtime.ensure`."""
+        """The names of the crossings, in order: `store.commit`, `runtime.ensure`."""
         self.tripped = False
         self.broken = False
         """Whether a COMMIT has failed, so that the store refuses everything."""
@@ -75,7 +75,7 @@ class Tripwire:
         return WiredProvider(self, name, inner)
 
     def arrives(self, name: str) -> CrossingSide | None:
-        """Count one crossing; the side on which to die there, if it is the one."""
+        """Count one crossing; return the side on which to die if it is the chosen one."""
         self.node.check()
         self.crossings.append(name)
         if len(self.crossings) != self.crash_at:
@@ -97,7 +97,7 @@ class Tripwire:
             await self.die()
         if side is CrossingSide.DURING:
             request = send()
-            request.send(None)  # as far as the first wait: it has left
+            request.send(None)  # up to the first wait: the request has left
             self._sent.append(request)
             await self.die()
         try:
@@ -143,7 +143,7 @@ class WiredProvider:
         await self._wire.cross(self._names["remove"], lambda: inner.remove(key))
 
     async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
-        """Cross; nothing leaves before the first is asked for."""
+        """Cross; nothing is sent before the first item is requested."""
         side = self._wire.arrives(self._names["list_owned"])
         if side is not None and side is not CrossingSide.AFTER:
             await self._wire.die()
@@ -260,7 +260,7 @@ class WiredStore:
         )
 
     def listen(self, on_ring: Callable[[Ring], None]) -> None:
-        """No crossing: what is heard is a hint."""
+        """No crossing: a wakeup is only a hint."""
         self._inner.listen(on_ring)
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
@@ -307,11 +307,11 @@ class WiredStore:
         return await self._read("store.write_problem", self._inner.write_problem)
 
     def hurry(self) -> None:
-        """Not a crossing: nothing is asked."""
+        """No crossing: nothing is sent."""
         self._inner.hurry()
 
     async def close(self) -> None:
-        """Let go; a dead process does not."""
+        """Close the store, unless the process is dead."""
         self._wire.node.check()
         await self._inner.close()
 

@@ -103,7 +103,7 @@ class Chaos:
         self.clients = clients
         self.chance = random.Random(seed)
         self.postgres = PostgresServer()
-        self.temporal = TemporalServer(place, kept=True) if engine == "temporal" else None
+        self.temporal = TemporalServer(place, is_persistent=True) if engine == "temporal" else None
         self.stack = AsyncExitStack()
         self.proxies: list[Proxy] = []
         self.ports = [lasting_port() for _ in range(APIS)]

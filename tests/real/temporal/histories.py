@@ -16,7 +16,7 @@ from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.plane import Plane
 from tenure.core.operation import OperationState
-from tenure.testing.contracts.engine import TENANT, accept, ended
+from tenure.testing.contracts.engine import TENANT, accept, wait_for_end
 from tenure.testing.faults import Delays, Fault, FaultPoint
 from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
@@ -44,41 +44,41 @@ async def make(bench: TemporalBench) -> dict[str, tuple[Plane, str]]:
     plane = await bench.start()
     made = {"succeeded": await accept(plane, "linear"), "parallel": await accept(plane, "parallel")}
     for name in made.values():
-        assert await ended(plane, name) is OperationState.SUCCEEDED
+        assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
 
     made["signalled"] = await waiting(plane)
     await operations.signal(plane, by("a friend"), made["signalled"], name=SIGNAL)
-    assert await ended(plane, made["signalled"]) is OperationState.SUCCEEDED
+    assert await wait_for_end(plane, made["signalled"]) is OperationState.SUCCEEDED
 
     bench.faults.delays = Delays(ready=1.2)
     nth = bench.faults.calls["runtime", "ensure"] + 1
     bench.strike(FaultPoint("runtime", "ensure", nth), Fault.UNREADY)
     made["polled"] = await accept(plane, "ready")
-    assert await ended(plane, made["polled"]) is OperationState.SUCCEEDED
+    assert await wait_for_end(plane, made["polled"]) is OperationState.SUCCEEDED
 
     nth = bench.faults.calls["credentials", "ensure"] + 1
     bench.strike(FaultPoint("credentials", "ensure", nth), Fault.REFUSED)
     made["compensated"] = await accept(plane, "linear")
-    assert await ended(plane, made["compensated"]) is OperationState.COMPENSATED
+    assert await wait_for_end(plane, made["compensated"]) is OperationState.COMPENSATED
 
     nth = bench.faults.calls["access", "ensure"] + 1
     bench.strike(FaultPoint("access", "ensure", nth), Fault.LOST)
     made["cancelled"] = await accept(plane, "linear")
     await eventually(lambda: bench.faults.calls["access", "ensure"] == nth)
     await operations.cancel(plane, by("the caller"), made["cancelled"])
-    assert await ended(plane, made["cancelled"]) is OperationState.COMPENSATED
+    assert await wait_for_end(plane, made["cancelled"]) is OperationState.COMPENSATED
 
     made["cancelled-in-temporal"] = await waiting(plane)
     client: Any = engine_of(plane)._client
     await client.get_workflow_handle(made["cancelled-in-temporal"]).cancel()
-    assert await ended(plane, made["cancelled-in-temporal"]) is OperationState.COMPENSATED
+    assert await wait_for_end(plane, made["cancelled-in-temporal"]) is OperationState.COMPENSATED
 
     bench.strike(FaultPoint("meter", "ensure", 1), Fault.BROKE)
     bench.strike(FaultPoint("meter", "ensure", 2), Fault.BROKE)
     made["stuck"] = await accept(plane, "unaskable")
     made["abandoned"] = await accept(plane, "unaskable")
     for name in (made["stuck"], made["abandoned"]):
-        assert await ended(plane, name) is OperationState.STUCK
+        assert await wait_for_end(plane, name) is OperationState.STUCK
     await operations.abandon(plane, by("an operator"), made["abandoned"])
     return {label: (plane, name) for label, name in made.items()}
 

@@ -27,7 +27,7 @@ from tenure.core.limits import INPUT_BYTES_MAX
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.core.records import OperationRecord
-from tenure.testing.contracts.engine import LINEAR, LONG, TENANT, accept, ended
+from tenure.testing.contracts.engine import LINEAR, LONG, TENANT, accept, wait_for_end
 from tenure.testing.faults import Delays, Fault, FaultPoint
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
@@ -93,7 +93,7 @@ def test_two_planes_at_one_task_queue_get_their_own_all_the_same(temporal):
             plane, theirs = await bench.start(), await other.start()
             names = [await accept(theirs, "linear") for _ in range(5)]
             for name in names:
-                assert await ended(theirs, name) is OperationState.SUCCEEDED
+                assert await wait_for_end(theirs, name) is OperationState.SUCCEEDED
             assert engine_of(plane).accepts
             assert not bench.world.log
         finally:
@@ -114,10 +114,10 @@ def test_what_is_open_at_another_task_queue_is_followed_at_the_new_one(temporal)
         unclaimed = await accept(alone, "linear")
         await bench.stop(alone)
         plane = await bench.start(task_queue=f"{bench.settings.task_queue}-new")
-        assert await ended(plane, unclaimed) is OperationState.SUCCEEDED
+        assert await wait_for_end(plane, unclaimed) is OperationState.SUCCEEDED
         await asyncio.sleep(bench.settings.margin_seconds)
         await operations.signal(plane, by("a friend"), parked, name=SIGNAL)
-        assert await ended(plane, parked) is OperationState.SUCCEEDED
+        assert await wait_for_end(plane, parked) is OperationState.SUCCEEDED
 
     run_on_temporal(temporal.address, scenario)
 
@@ -129,7 +129,7 @@ def test_an_operation_of_four_steps_is_four_activities_named_after_them(temporal
     async def scenario(bench: TemporalBench) -> None:
         plane = await bench.start()
         name = await accept(plane, "linear")
-        assert await ended(plane, name) is OperationState.SUCCEEDED
+        assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
         await wait_until_closed(plane, name)
         assert await activities_of(plane, name) == list(PLANS["linear"].steps)
         described = await (await run_of(plane, name)).describe()
@@ -147,7 +147,7 @@ def test_the_undos_stand_in_the_history_under_their_steps_names(temporal):
         bench.strike(FaultPoint("runtime", "ensure", 1), Fault.REFUSED)
         plane = await bench.start()
         name = await accept(plane, "linear")
-        assert await ended(plane, name) is OperationState.COMPENSATED
+        assert await wait_for_end(plane, name) is OperationState.COMPENSATED
         await wait_until_closed(plane, name)
         done = ["identity", "access", "runtime"]
         assert await activities_of(plane, name) == done + [f"{s}.undo" for s in reversed(done)]
@@ -161,7 +161,7 @@ def test_inputs_and_results_never_enter_temporal(temporal):
         plane = await bench.start()
         given = {"text": "x" * (INPUT_BYTES_MAX - 100)}
         accepted = await admission.accept(plane, Accept("linear", input=given))
-        assert await ended(plane, accepted.id) is OperationState.SUCCEEDED
+        assert await wait_for_end(plane, accepted.id) is OperationState.SUCCEEDED
         await wait_until_closed(plane, accepted.id)
         described = await (await run_of(plane, accepted.id)).describe()
         size = described.raw_description.workflow_execution_info.history_size_bytes
@@ -178,7 +178,7 @@ def test_readiness_is_a_timer_in_the_run_and_one_activity_for_each_look(temporal
         name = await accept(plane, "ready")
         await eventually(lambda: bench.faults.calls["runtime", "inspect"] >= 2)
         make_ready(bench)
-        assert await ended(plane, name) is OperationState.SUCCEEDED
+        assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
         await wait_until_closed(plane, name)
         names = Counter(await activities_of(plane, name))
         assert names["runtime_ready"] >= 2
@@ -200,7 +200,7 @@ async def stuck(bench: TemporalBench):
     bench.strike(FaultPoint("meter", "ensure", 1), Fault.BROKE)
     plane = await bench.start()
     name = await accept(plane, "unaskable")
-    assert await ended(plane, name) is OperationState.STUCK
+    assert await wait_for_end(plane, name) is OperationState.STUCK
     await wait_until_closed(plane, name)  # no run, no worker and no timer is spent on it
     row = await plane.store.find(OperationRecord, (name,))
     assert row is not None
@@ -249,7 +249,7 @@ def test_a_stuck_operation_has_its_exits(temporal, exit_, state, meters):
                 return moved and row.worker == RESTING
 
             await eventually(looked_at)
-        assert await ended(plane, name) is state
+        assert await wait_for_end(plane, name) is state
         assert sum(n for (p, _), n in bench.world.made.items() if p == "meter") == meters
         await wait_until_closed(plane, name)
 
@@ -263,7 +263,7 @@ async def healing(bench: TemporalBench) -> None:
     bench.strike(FaultPoint("identity", "remove", 1), Fault.REFUSED_FOR_A_WHILE)
     plane = await bench.start()
     name = await accept(plane, "linear")
-    assert await ended(plane, name) is OperationState.STUCK
+    assert await wait_for_end(plane, name) is OperationState.STUCK
     bench.providers["identity"]._refuses.clear()
     await wait_for_state(plane, name, OperationState.COMPENSATED)
     assert not bench.world.holds()
@@ -286,7 +286,7 @@ async def terminated(bench: TemporalBench, seconds: float = LONG) -> None:
     await eventually(lambda: late)
     await (await run_of(plane, name)).terminate("by hand")
     late[0]()
-    assert await ended(plane, name, seconds) is OperationState.SUCCEEDED
+    assert await wait_for_end(plane, name, seconds) is OperationState.SUCCEEDED
     assert bench.applied() == LINEAR
 
 
@@ -300,7 +300,7 @@ async def terminated_while_waiting(bench: TemporalBench) -> None:
     await wait_for_state(plane, name, OperationState.WAITING)
     await (await run_of(plane, name)).terminate("by hand")
     await operations.signal(plane, by("a friend"), name, name=SIGNAL)
-    assert await ended(plane, name) is OperationState.SUCCEEDED
+    assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
 
 
 def test_a_signal_starts_a_run_if_there_is_none(temporal):
@@ -310,14 +310,14 @@ def test_a_signal_starts_a_run_if_there_is_none(temporal):
 def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_path, caplog):
     async def scenario(bench: TemporalBench) -> None:
         plane = await bench.start()
-        assert await ended(plane, await accept(plane, "linear")) is OperationState.SUCCEEDED
+        assert await wait_for_end(plane, await accept(plane, "linear")) is OperationState.SUCCEEDED
         assert plane.engine.away == ""
         await asyncio.to_thread(server.kill)
         await eventually(lambda: plane.engine.away.startswith("Temporal cannot be reached ("))
         names = [await accept(plane, "linear") for _ in range(5)]
         await asyncio.to_thread(server.start)
         for name in names:
-            assert await ended(plane, name) is OperationState.SUCCEEDED
+            assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
         assert plane.engine.away == ""
         told = [one.getMessage() for one in caplog.records if server.address in one.getMessage()]
         assert [words.rpartition(": ")[2] for words in told] == [
@@ -345,11 +345,11 @@ def test_operations_end_after_the_server_was_killed(tmp_path, kept):
         await asyncio.to_thread(server.start)
         await operations.signal(plane, by("a friend"), waiting, name=SIGNAL)
         for name in [*names, waiting]:
-            assert await ended(plane, name) is OperationState.SUCCEEDED
+            assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
         made = [n for (provider, _), n in bench.world.made.items() if provider == "access"]
         assert made == [1] * 10
 
-    with temporal_server(tmp_path, kept=kept) as server:
+    with temporal_server(tmp_path, is_persistent=kept) as server:
         run_on_temporal(server.address, scenario)
 
 
@@ -362,7 +362,7 @@ def test_of_two_orchestrators_on_one_operation_one_is_fenced(temporal, tmp_path)
         await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
         other = await bench.start(address=server.address)
         await engine_of(other)._follow(name)
-        assert await ended(other, name) is OperationState.SUCCEEDED
+        assert await wait_for_end(other, name) is OperationState.SUCCEEDED
         assert bench.applied() == LINEAR
         await wait_until_closed(one, name)
         await wait_until_closed(other, name)
@@ -386,7 +386,7 @@ async def an_attempt_is_lost(bench: TemporalBench) -> None:
     # Until another has asked, or has not.
     await eventually(lambda: calls["ledger", "inspect"] or calls["ledger", "ensure"] > 1)
     late[0]()
-    assert await ended(plane, name) is OperationState.SUCCEEDED
+    assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
     await bench.world.quiet()
     assert [n for (p, _), n in bench.world.made.items() if p == "ledger"] == [1]
 
@@ -420,7 +420,7 @@ def test_a_run_goes_on_as_new_when_its_history_grows_long(tmp_path):
 
         await eventually(is_new)
         make_ready(bench)
-        assert await ended(plane, name) is OperationState.SUCCEEDED
+        assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
         assert not bench.world.burned
 
     config = {"limit.historyCount.suggestContinueAsNew": "40"}
@@ -476,7 +476,7 @@ async def undone_after_its_do(bench: TemporalBench, watched_seconds: float = 2.0
     with suppress(TimeoutError):  # whoever waits cannot say so
         await eventually(lambda: "remove" in verbs_on(bench, "access"), watched_seconds)
     late[0]()
-    assert await ended(plane, name) is OperationState.COMPENSATED
+    assert await wait_for_end(plane, name) is OperationState.COMPENSATED
     await bench.world.quiet()
     assert verbs_on(bench, "access") == ["ensure", "remove"]
 

@@ -8,7 +8,7 @@ from temporalio.client import WorkflowExecutionStatus
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.core.operation import OperationState
-from tenure.testing.contracts.engine import TENANT, accept, ended
+from tenure.testing.contracts.engine import TENANT, accept, wait_for_end
 from tenure.testing.faults import Delays, Fault, FaultPoint
 from tenure.testing.operators import by
 from tests.real.support.temporal_planes import (
@@ -51,7 +51,7 @@ async def cancelled_from_afar(bench: TemporalBench) -> None:
     await eventually(lambda: late)
     await operations.cancel(api, by("the caller"), name)
     assert (
-        await ended(api, name, 0.8 * PACE) is OperationState.COMPENSATED
+        await wait_for_end(api, name, 0.8 * PACE) is OperationState.COMPENSATED
     )  # before the limit of the call
     late[0]()
     await bench.world.quiet()
@@ -71,7 +71,7 @@ def test_a_cancel_while_it_is_being_undone_changes_nothing(temporal):
         name = await accept(plane, "linear")
         await wait_for_state(plane, name, OperationState.COMPENSATING)
         await operations.cancel(plane, by("the caller"), name)
-        assert await ended(plane, name) is OperationState.COMPENSATED
+        assert await wait_for_end(plane, name) is OperationState.COMPENSATED
         assert not bench.world.holds()
 
     run_on_temporal(temporal.address, scenario)
@@ -83,7 +83,7 @@ def test_a_cancel_asked_of_temporal_is_recorded_as_ours_and_compensated(temporal
         name = await accept(plane, "waits")
         await wait_for_state(plane, name, OperationState.WAITING)
         await (await run_of(plane, name)).cancel()
-        assert await ended(plane, name) is OperationState.COMPENSATED
+        assert await wait_for_end(plane, name) is OperationState.COMPENSATED
         assert (await reads.get_operation(plane, TENANT, name)).error == "cancelled by temporal"
         await wait_until_closed(plane, name)
         assert await status_of(plane, name) is WorkflowExecutionStatus.COMPLETED
@@ -100,7 +100,7 @@ def test_a_cancel_asked_of_temporal_while_a_call_is_out_stops_it_first(temporal)
         await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
         await (await run_of(plane, name)).cancel()
         assert (
-            await ended(plane, name, 0.8 * PACE) is OperationState.COMPENSATED
+            await wait_for_end(plane, name, 0.8 * PACE) is OperationState.COMPENSATED
         )  # before its limit
         assert bench.applied() == ["identity.ensure", "identity.remove"]
 
@@ -116,6 +116,6 @@ def test_a_cancel_asked_of_temporal_after_the_pivot_is_not_obeyed(temporal):
         await eventually(lambda: bench.faults.calls["notice", "ensure"] > 0)
         with suppress(Exception):  # it may just have ended
             await (await run_of(plane, name)).cancel()
-        assert await ended(plane, name) is OperationState.SUCCEEDED
+        assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
 
     run_on_temporal(temporal.address, scenario)

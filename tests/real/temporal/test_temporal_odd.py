@@ -24,7 +24,7 @@ from tenure.app.operations.claims import SingleClaims
 from tenure.core.errors import CommitUnknown, Defect, EngineError, LeaseLost, StoreError
 from tenure.core.operation import OperationState
 from tenure.ports.store import Change, Drop, Put, Row
-from tenure.testing.contracts.engine import LINEAR, accept, ended
+from tenure.testing.contracts.engine import LINEAR, accept, wait_for_end
 from tenure.testing.patches import patched
 from tests.real.support.temporal_planes import TemporalBench, engine_of, eventually, run_on_temporal
 
@@ -48,7 +48,7 @@ def test_an_error_larger_than_temporal_takes_is_cut_and_the_move_tried_again(tem
         with patched(SingleClaims, begin=failing):
             plane = await bench.start()
             name = await accept(plane, "linear")
-            assert await ended(plane, name) is OperationState.SUCCEEDED
+            assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
             client = engine_of(plane)._client
             assert client is not None
             history = await client.get_workflow_handle(name).fetch_history()
@@ -201,7 +201,7 @@ def test_who_waits_in_another_process_is_told_when_it_hears_of_the_end(temporal)
         unknown = asyncio.ensure_future(other.wait("nobody", 0.2))
         await asyncio.sleep(0)
         other.on_notification("nobody")
-        assert await ended(plane, name) is OperationState.SUCCEEDED
+        assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
         other.on_notification(name)
         assert await waiting is OperationState.SUCCEEDED
         assert await unknown is None
@@ -260,7 +260,7 @@ def test_what_an_embedded_engine_left_is_claimed_page_by_page(temporal) -> None:
         with patched(temporal_engine, CLAIM_MAX=1):
             again = await bench.start()
         for name in names:
-            assert await ended(again, name) is OperationState.SUCCEEDED
+            assert await wait_for_end(again, name) is OperationState.SUCCEEDED
 
     run_on_temporal(temporal.address, scenario)
 
@@ -338,7 +338,7 @@ def test_a_namespace_that_has_lost_its_search_attributes_gets_them_again(tempora
         with patched(temporal_engine, register_attributes=registered):
             plane = await bench.start()
             name = await accept(plane, "linear")
-            assert await ended(plane, name) is OperationState.SUCCEEDED
+            assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
         assert asked == ["bare", "bare"]
         assert engine_of(plane)._attributes
 

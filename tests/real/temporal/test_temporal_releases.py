@@ -9,7 +9,7 @@ from tenure.adapters.engine.temporal import activities as temporal_activities
 from tenure.adapters.engine.temporal import workflow as temporal_workflow
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
-from tenure.testing.contracts.engine import LINEAR, accept, ended
+from tenure.testing.contracts.engine import LINEAR, accept, wait_for_end
 from tenure.testing.patches import patched
 from tenure.testing.plans import PLANS
 from tests.real.support.temporal_planes import (
@@ -36,7 +36,7 @@ async def side_by_side(bench: TemporalBench, caplog, seconds: float) -> None:
     name = await accept(face, NEWER.name)
     await eventually(lambda: f"{NEWER.name}@{NEWER.version}" in caplog.text)
     newer = await bench.start()
-    assert await ended(newer, name, seconds) is OperationState.SUCCEEDED
+    assert await wait_for_end(newer, name, seconds) is OperationState.SUCCEEDED
     assert bench.applied() == LINEAR[:1]
     assert engine_of(older).accepts
 

@@ -15,7 +15,7 @@ from tenure.core import plan as core_plan
 from tenure.core import saga
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
-from tenure.testing.contracts.engine import ended
+from tenure.testing.contracts.engine import wait_for_end
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
 from tenure.testing.plans import PLANS
@@ -93,7 +93,7 @@ def test_an_open_run_goes_on_under_another_plan_and_another_order_of_undos(tempo
         with patched(saga, next_moves=other_order):
             new = await bench.start()
             await operations.cancel(new, by("the caller"), name)
-            assert await ended(new, name) is OperationState.COMPENSATED
+            assert await wait_for_end(new, name) is OperationState.COMPENSATED
         assert not bench.world.holds()
 
     run_on_temporal(temporal.address, scenario)

@@ -68,7 +68,7 @@ def test_revoked_tokens_are_forgotten_when_they_have_expired(tmp_path):
 
 def test_the_rows_of_a_client_go_with_it(tmp_path):
     async def scenario(served: IdentityCase) -> None:
-        await identity.invited(served)
+        await identity.invite_client(served)
         assert (rows(served, "client"), rows(served, "permit")) == (1, 1)
         await served.identity.remove(key())
         assert (rows(served, "client"), rows(served, "permit")) == (0, 0)
@@ -396,7 +396,7 @@ def test_another_planes_client_is_not_invited(tmp_path):
 @pytest.mark.parametrize("name", ["client_id_issued_at", "registration_access_token"])
 def test_an_update_says_whose_it_is_and_nothing_that_is_ours(tmp_path, name):
     async def scenario(served: IdentityCase) -> None:
-        one, bearer = await identity.registered(served)
+        one, bearer = await identity.register_client(served)
         for metadata in (
             {"jwks": one.jwks},
             {"jwks": one.jwks, "client_id": "another"},
@@ -412,7 +412,7 @@ def test_an_update_says_whose_it_is_and_nothing_that_is_ours(tmp_path, name):
 
 def test_one_invitation_registers_one_of_many_at_once(tmp_path):
     async def scenario(served: IdentityCase) -> None:
-        one, invitation = await identity.invited(served)
+        one, invitation = await identity.invite_client(served)
         asked = (served.identity.register(invitation.token, {"jwks": one.jwks}) for _ in range(5))
         answers = await asyncio.gather(*asked)
         assert sum(isinstance(answer, OAuthRefusal) for answer in answers) == 4

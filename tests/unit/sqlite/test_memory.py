@@ -15,7 +15,7 @@ from tenure.testing.contracts.store_rows import (
     operation,
     record,
     scenario,
-    stored,
+    stored_record,
 )
 from tenure.testing.memory_store import tables as module
 from tenure.testing.memory_store.tables import Tables
@@ -31,7 +31,7 @@ async def test_a_killed_handle_answers_nobody_while_others_go_on() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()
-    assert await other.find(OperationRecord, ("a",)) == stored(operation("a"))
+    assert await other.find(OperationRecord, ("a",)) == stored_record(operation("a"))
     for use in (
         mine.now,
         lambda: mine.commit(change()),

@@ -37,7 +37,7 @@ from tenure.ports.store import (
 from tenure.sqlite.applier import RESERVE_BYTES
 from tenure.sqlite.commit_thread import Inline
 from tenure.testing import memory_store
-from tenure.testing.contracts.store_lines import INTENT, JOURNAL, OUTBOX, RECORDED
+from tenure.testing.contracts.store_lines import INTENT, JOURNAL, OPERATION, OUTBOX
 from tenure.testing.contracts.store_rows import (
     StoppedClock,
     event,
@@ -109,7 +109,7 @@ def lined(header: Header, *values: st.SearchStrategy[Any]) -> st.SearchStrategy[
 
 
 lines = st.one_of(
-    lined(RECORDED, names, small, st.none() | st.text(max_size=3), names, small, small),
+    lined(OPERATION, names, small, st.none() | st.text(max_size=3), names, small, small),
     lined(INTENT, names, names, small, st.none()),
     lined(
         JOURNAL, names, small, st.just("north"), st.just("done"), names, st.just(2.0), st.just("{}")

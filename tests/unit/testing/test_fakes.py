@@ -72,7 +72,7 @@ def test_a_fault_of_ensure(fault):
         assert bool(world.holds(agent="a")) is at_once
         await world.quiet()
         assert bool(world.holds(agent="a", generation=1, provider="it", key=KEY.text)) is in_the_end
-        assert [entry.fault for entry in fake.faults.struck] == [fault]
+        assert [entry.fault for entry in fake.faults.hits] == [fault]
 
     play(struck("ensure", fault), scenario)
 
@@ -224,7 +224,7 @@ def test_faults_can_be_drawn_from_a_seed():
     def drawn():
         import random
 
-        faults = Faults(drawn=random.Random(5), rate=0.3)
+        faults = Faults(generator=random.Random(5), rate=0.3)
         return [faults.strike("it", verb) for verb in ("ensure", "inspect", "remove") * 30]
 
     assert drawn() == drawn()
@@ -232,7 +232,7 @@ def test_faults_can_be_drawn_from_a_seed():
     faults = Faults()
     faults.strike("it", "ensure")
     faults.strike("it", "ensure")
-    assert faults.made() == [FaultPoint("it", "ensure", 1), FaultPoint("it", "ensure", 2)]
+    assert faults.past_calls() == [FaultPoint("it", "ensure", 1), FaultPoint("it", "ensure", 2)]
 
 
 def test_every_fault_is_of_some_verb():

@@ -80,7 +80,9 @@ def access_spec(*roles: str, teams: tuple[str, ...] = (), by: str = "ann") -> Sp
     return {"roles": list(roles), "teams": list(teams), "granted_by": by}
 
 
-async def granted(access: Access, agent: str = "a", *, tenant: str = "t") -> list[tuple[str, str]]:
+async def grants_of(
+    access: Access, agent: str = "a", *, tenant: str = "t"
+) -> list[tuple[str, str]]:
     """Kind and name of everything the subject was granted."""
     return [(grant.kind, grant.name) for grant in await access.list_by_subject(tenant, agent)]
 
@@ -182,11 +184,11 @@ class AccessContract:
             await access.ensure(access_key(), access_spec("reader", "writer", teams=("ops",)))
             later = access_key()._replace(generation=2)
             await access.ensure(later, access_spec("writer", "admin", by="bob"))
-            assert await granted(access) == [("role", "admin"), ("role", "writer")]
+            assert await grants_of(access) == [("role", "admin"), ("role", "writer")]
             assert list(await access.list_by_granter("t", "ann")) == []
             assert len(await access.list_by_granter("t", "bob")) == 2
             await access.ensure(later._replace(generation=3), {})
-            assert await granted(access) == []
+            assert await grants_of(access) == []
             assert (await access.inspect(access_key())).presence is Presence.READY
 
         grant_in(scenario)
@@ -199,7 +201,7 @@ class AccessContract:
             assert await access.check("t", "a", role="reader")
             await access.remove(access_key(name="two"))
             assert not await access.check("t", "a", role="reader")
-            assert await granted(access) == []
+            assert await grants_of(access) == []
 
         grant_in(scenario)
 
@@ -215,7 +217,7 @@ class AccessContract:
             assert await access.revoke_subject("t", "a") == 0
             for role in ("reader", "writer", "pager"):
                 assert not await access.check("t", "a", role=role)
-            assert await granted(access) == []
+            assert await grants_of(access) == []
             assert await access.check("t", "b", role="reader")
             assert await access.revoke_subject("t", "nobody") == 0
 
@@ -231,7 +233,7 @@ class AccessContract:
             assert await access.revoke_granter("u", "g") == 0
             assert await access.revoke_granter("t", "g") == 2
             assert await access.revoke_granter("t", "g") == 0
-            assert await granted(access) == [("role", "reader"), ("role", "writer")]
+            assert await grants_of(access) == [("role", "reader"), ("role", "writer")]
             assert await access.check("t", "a", role="reader")
             assert not await access.check("t", "b", role="pager")
             await access.ensure(access_key(), access_spec("reader", by="g"))
@@ -246,13 +248,13 @@ class AccessContract:
             await access.revoke_subject("t", "a")
             for late in (access_spec("reader"), access_spec("reader", "writer")):
                 await access.ensure(access_key(), late)
-                assert await granted(access) == []
+                assert await grants_of(access) == []
             later = access_key()._replace(generation=2)
             await access.ensure(later, access_spec("reader", "writer"))
-            assert await granted(access) == [("role", "reader"), ("role", "writer")]
+            assert await grants_of(access) == [("role", "reader"), ("role", "writer")]
             assert await access.revoke_subject("t", "a") == 2
             await access.ensure(later, access_spec("reader"))
-            assert await granted(access) == []
+            assert await grants_of(access) == []
 
         grant_in(scenario)
 
@@ -279,7 +281,7 @@ class AccessContract:
                     access.revoke_subject("t", key.agent),
                 ]
                 await asyncio.gather(*(pair if turn % 2 else pair[::-1]))
-                left = await granted(access, key.agent)
+                left = await grants_of(access, key.agent)
                 assert left in ([], [("role", "reader"), ("role", "writer")])
 
         grant_in(scenario)
@@ -292,7 +294,7 @@ class AccessContract:
             for role in ("reader", "pager", "admin"):
                 assert not await access.check("u", "a", role=role)
             assert not await access.check("t", "a", role="admin")
-            assert await granted(access, tenant="u") == []
+            assert await grants_of(access, tenant="u") == []
             assert list(await access.list_by_granter("u", "ann")) == []
             assert await access.revoke_subject("u", "a") == 0
             await access.take_from_team("u", "ops", role="pager")
@@ -311,7 +313,7 @@ class AccessContract:
             with pytest.raises(Rejected):
                 await access.ensure(access_key(), access_spec("reader"))
             assert (await access.inspect(access_key())).presence is Presence.ABSENT
-            assert await granted(access) == []
+            assert await grants_of(access) == []
 
         grant_in(scenario)
 

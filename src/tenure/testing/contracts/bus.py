@@ -39,7 +39,7 @@ class BusCase(NamedTuple):
 FOUND_SECONDS = 60.0
 """For a receiver that is back to be found again."""
 Scenario = Callable[[BusCase], Coroutine[Any, Any, None]]
-CarriedIn = Callable[[Scenario], None]
+RunBusScenario = Callable[[Scenario], None]
 
 
 def event_of(agent: str, sequence: int = 1, body: bytes = b"{}") -> Outgoing:
@@ -52,23 +52,25 @@ def event_of(agent: str, sequence: int = 1, body: bytes = b"{}") -> Outgoing:
 class BusContract:
     """Every promise of `tenure.ports.bus.Bus`, as a test."""
 
-    def test_what_is_delivered_has_arrived_as_it_was(self, carried: CarriedIn) -> None:
+    def test_what_is_delivered_has_arrived_as_it_was(
+        self, run_bus_scenario: RunBusScenario
+    ) -> None:
         async def scenario(world: BusCase) -> None:
             events = [event_of(f"a{n}", body=b'{"n": %d}' % n) for n in range(40)]
             receipts = await world.bus.publish(world.destination, events)
             assert [one.verdict for one in receipts] == [DeliveryVerdict.DELIVERED] * 40
             assert sorted(await world.received()) == sorted((e.id, e.body) for e in events)
 
-        carried(scenario)
+        run_bus_scenario(scenario)
 
-    def test_nothing_is_nothing(self, carried: CarriedIn) -> None:
+    def test_nothing_is_nothing(self, run_bus_scenario: RunBusScenario) -> None:
         async def scenario(world: BusCase) -> None:
             assert list(await world.bus.publish(world.destination, [])) == []
 
-        carried(scenario)
+        run_bus_scenario(scenario)
 
     def test_an_agents_events_arrive_in_the_order_they_are_handed_in(
-        self, carried: CarriedIn
+        self, run_bus_scenario: RunBusScenario
     ) -> None:
         async def scenario(world: BusCase) -> None:
             for sequence in range(1, 11):
@@ -79,10 +81,10 @@ class BusContract:
                 mine = [name for name in arrived if name.startswith(agent)]
                 assert mine == [f"{agent}-{n}" for n in range(1, 11)]
 
-        carried(scenario)
+        run_bus_scenario(scenario)
 
     def test_a_receiver_that_is_away_takes_nothing_and_gets_it_later(
-        self, carried: CarriedIn
+        self, run_bus_scenario: RunBusScenario
     ) -> None:
         async def scenario(world: BusCase) -> None:
             first, second = event_of("a"), event_of("b")
@@ -99,9 +101,9 @@ class BusContract:
                     (told,) = await world.bus.publish(world.destination, [second])
             assert {name for name, _ in await world.received()} == {first.id, second.id}
 
-        carried(scenario)
+        run_bus_scenario(scenario)
 
-    def test_a_no_to_one_event_is_no_no_to_others(self, carried: CarriedIn) -> None:
+    def test_a_no_to_one_event_is_no_no_to_others(self, run_bus_scenario: RunBusScenario) -> None:
         async def scenario(world: BusCase) -> None:
             if world.poison is None:
                 pytest.skip("this receiver says no to nobody")
@@ -116,12 +118,12 @@ class BusContract:
             assert receipts[1].why
             assert {name for name, _ in await world.received()} == {"a-1", "b-1"}
 
-        carried(scenario)
+        run_bus_scenario(scenario)
 
-    def test_a_closed_bus_can_be_closed_again(self, carried: CarriedIn) -> None:
+    def test_a_closed_bus_can_be_closed_again(self, run_bus_scenario: RunBusScenario) -> None:
         async def scenario(world: BusCase) -> None:
             await world.bus.publish(world.destination, [event_of("a")])
             await world.bus.close()
             await world.bus.close()
 
-        carried(scenario)
+        run_bus_scenario(scenario)

@@ -69,12 +69,12 @@ async def accept(plane: Plane, plan: str) -> str:
     return (await admission.accept(plane, Accept(plan))).id
 
 
-async def ended(plane: Plane, operation: str, seconds: float = LONG) -> OperationState:
+async def wait_for_end(plane: Plane, operation: str, seconds: float = LONG) -> OperationState:
     """The state of an operation when it has ended or is stuck, or after so many seconds."""
     return (await reads.wait(plane, TENANT, operation, seconds=seconds)).state
 
 
-async def stands(bench: Bench, plane: Plane, operation: str, state: OperationState) -> None:
+async def wait_for_state(bench: Bench, plane: Plane, operation: str, state: OperationState) -> None:
     """Return when the operation stands so."""
     while (await reads.get_operation(plane, TENANT, operation)).state is not state:
         await bench.sleep(0.01)
@@ -100,7 +100,7 @@ class EngineContract:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             name = await accept(plane, "linear")
-            assert await ended(plane, name) is OperationState.SUCCEEDED
+            assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
             assert bench.applied() == LINEAR
 
         hold(scenario)
@@ -109,7 +109,7 @@ class EngineContract:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             names = [await accept(plane, "parallel") for _ in range(20)]
-            states = await asyncio.gather(*(ended(plane, name) for name in names))
+            states = await asyncio.gather(*(wait_for_end(plane, name) for name in names))
             assert set(states) == {OperationState.SUCCEEDED}
 
         hold(scenario)
@@ -144,7 +144,9 @@ class EngineContract:
         async def scenario(bench: Bench) -> None:
             bench.strike(FaultPoint("access", "ensure", 1), Fault.BUSY)
             plane = await bench.start()
-            assert await ended(plane, await accept(plane, "linear")) is OperationState.SUCCEEDED
+            assert (
+                await wait_for_end(plane, await accept(plane, "linear")) is OperationState.SUCCEEDED
+            )
             assert bench.applied() == LINEAR
 
         hold(scenario)
@@ -153,9 +155,9 @@ class EngineContract:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             name = await accept(plane, "waits")
-            await stands(bench, plane, name, OperationState.WAITING)
+            await wait_for_state(bench, plane, name, OperationState.WAITING)
             await operations.signal(plane, by("a friend"), name, name=SIGNAL)
-            assert await ended(plane, name, 5.0 * bench.pace) is OperationState.SUCCEEDED
+            assert await wait_for_end(plane, name, 5.0 * bench.pace) is OperationState.SUCCEEDED
 
         hold(scenario)
 
@@ -167,7 +169,7 @@ class EngineContract:
             await is_intended(bench, plane, name, "access")
             await bench.sleep(0.05)
             await operations.cancel(plane, by("the caller"), name)
-            assert await ended(plane, name, 0.6 * bench.pace) is OperationState.COMPENSATED
+            assert await wait_for_end(plane, name, 0.6 * bench.pace) is OperationState.COMPENSATED
             assert bench.applied() == ["identity.ensure", "identity.remove"]
 
         hold(scenario)
@@ -176,9 +178,9 @@ class EngineContract:
         async def scenario(bench: Bench) -> None:
             one, other = await bench.start(), await bench.start()
             name = await accept(one, "waits")
-            await stands(bench, one, name, OperationState.WAITING)
+            await wait_for_state(bench, one, name, OperationState.WAITING)
             await operations.signal(other, by("a friend"), name, name=SIGNAL)
-            assert await ended(one, name) is OperationState.SUCCEEDED
+            assert await wait_for_end(one, name) is OperationState.SUCCEEDED
 
         hold(scenario)
 
@@ -187,7 +189,7 @@ class EngineContract:
             one, other = await bench.start(), await bench.start()
             names = [await accept(plane, "linear") for plane in (one, other)]
             for name in names:
-                assert await ended(one, name) is OperationState.SUCCEEDED
+                assert await wait_for_end(one, name) is OperationState.SUCCEEDED
             assert sorted(bench.applied()) == sorted(LINEAR * 2)
 
         hold(scenario)
@@ -201,7 +203,7 @@ class EngineContract:
             await bench.sleep(0.05)
             await bench.crash(plane)
             plane = await bench.start()
-            assert await ended(plane, name) is OperationState.SUCCEEDED
+            assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
             assert bench.applied() == LINEAR
 
         hold(scenario)
@@ -214,11 +216,11 @@ class EngineContract:
             assert not plane.engine.accepts
             again = await bench.start()
             name = await accept(again, "waits")
-            await stands(bench, again, name, OperationState.WAITING)
+            await wait_for_state(bench, again, name, OperationState.WAITING)
             await bench.stop(again)
             last = await bench.start()
             await operations.signal(last, by("a friend"), name, name=SIGNAL)
-            assert await ended(last, name, 5.0 * bench.pace) is OperationState.SUCCEEDED
+            assert await wait_for_end(last, name, 5.0 * bench.pace) is OperationState.SUCCEEDED
 
         hold(scenario)
 
@@ -234,7 +236,7 @@ class EngineContract:
             done = [step.name for step in seen.steps if step.state == "PRESENT"]
             # It may have gone on already.
             assert [f"{name}.ensure" for name in done[: len(before)]] == before
-            assert await ended(again, name) is OperationState.SUCCEEDED
+            assert await wait_for_end(again, name) is OperationState.SUCCEEDED
             assert bench.applied() == LINEAR
 
         hold(scenario)

@@ -21,7 +21,7 @@ from tenure.testing.contracts.identity_client import (
     client,
     is_active,
     key,
-    published,
+    published_keys,
     word,
 )
 from tenure.testing.contracts.identity_registration import RegistrationContract
@@ -35,51 +35,51 @@ class IdentityContract(RegistrationContract):
     def test_a_client_that_proves_itself_gets_a_token_that_says_who_it_is(
         self, serve: Serve
     ) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one = await client(served)
+        async def scenario(case: IdentityCase) -> None:
+            one = await client(case)
             answer = await one.ask(scope="a:read", resource=RESOURCE)
             assert not isinstance(answer, OAuthRefusal)
             assert (answer["token_type"], answer["scope"]) == ("Bearer", "a:read")
-            said = await served.identity.introspect(str(answer["access_token"]), asker=ADMIN)
+            said = await case.identity.introspect(str(answer["access_token"]), asker=ADMIN)
             assert said["active"] is True
-            assert (said["iss"], said["aud"]) == (served.identity.issuer, RESOURCE)
+            assert (said["iss"], said["aud"]) == (case.identity.issuer, RESOURCE)
             assert (said["client_id"], said["tenant"], said["agent"]) == (one.id, TENANT, "a")
-            assert said["exp"] == int(served.clock.now()) + int(str(answer["expires_in"]))
+            assert said["exp"] == int(case.clock.now()) + int(str(answer["expires_in"]))
 
         serve(scenario)
 
     def test_without_a_scope_a_client_gets_all_it_may_have(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            answer = await (await client(served)).ask()
+        async def scenario(case: IdentityCase) -> None:
+            answer = await (await client(case)).ask()
             assert not isinstance(answer, OAuthRefusal)
             assert answer["scope"] == "a:read a:write"
 
         serve(scenario)
 
     def test_nothing_beyond_the_clients_scopes_and_audiences_is_minted(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one = await client(served)
+        async def scenario(case: IdentityCase) -> None:
+            one = await client(case)
             assert word(await one.ask(scope="a:read b:read")) is OAuthError.INVALID_SCOPE
             elsewhere = await one.ask(resource="https://other.example")
             assert word(elsewhere) is OAuthError.INVALID_TARGET
-            both = await one.ask(resource=RESOURCE, audience=served.identity.issuer)
+            both = await one.ask(resource=RESOURCE, audience=case.identity.issuer)
             assert word(both) is OAuthError.INVALID_TARGET
 
         serve(scenario)
 
     def test_another_grant_is_refused(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one = await client(served)
+        async def scenario(case: IdentityCase) -> None:
+            one = await client(case)
             asked = await one.ask(grant_type="password")
             assert word(asked) is OAuthError.UNSUPPORTED_GRANT_TYPE
             form = {n: v for n, v in one.form().items() if n != "grant_type"}
-            assert word(await served.identity.token(form)) is OAuthError.INVALID_REQUEST
+            assert word(await case.identity.token(form)) is OAuthError.INVALID_REQUEST
 
         serve(scenario)
 
     def test_an_assertion_is_good_once(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one = await client(served)
+        async def scenario(case: IdentityCase) -> None:
+            one = await client(case)
             sent = one.assertion()
             assert not isinstance(await one.ask(sent), OAuthRefusal)
             assert word(await one.ask(sent)) is OAuthError.INVALID_CLIENT
@@ -116,147 +116,147 @@ class IdentityContract(RegistrationContract):
     def test_an_assertion_that_is_not_for_here_and_now_is_refused(
         self, serve: Serve, header: Mapping[str, object], claims: Mapping[str, object]
     ) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one = await client(served)
+        async def scenario(case: IdentityCase) -> None:
+            one = await client(case)
             assert word(await one.ask(one.assertion(header, **claims))) is OAuthError.INVALID_CLIENT
             assert not isinstance(await one.ask(), OAuthRefusal)
 
         serve(scenario)
 
     def test_a_proof_by_another_key_is_refused(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one = await client(served)
-            thief = IdentityClient(served, one.id)
+        async def scenario(case: IdentityCase) -> None:
+            one = await client(case)
+            thief = IdentityClient(case, one.id)
             assert word(await thief.ask()) is OAuthError.INVALID_CLIENT
-            other = await client(served, key("b"))
+            other = await client(case, key("b"))
             stolen = other.assertion(iss=one.id, sub=one.id)
             assert word(await one.ask(stolen)) is OAuthError.INVALID_CLIENT
 
         serve(scenario)
 
     def test_a_token_ends_by_itself(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            token = await (await client(served)).token()
-            served.clock.at += 299
-            assert await is_active(served, token)
-            served.clock.at += 1
-            assert not await is_active(served, token)
+        async def scenario(case: IdentityCase) -> None:
+            token = await (await client(case)).token()
+            case.clock.at += 299
+            assert await is_active(case, token)
+            case.clock.at += 1
+            assert not await is_active(case, token)
 
         serve(scenario)
 
     # ------------------------------------------------------------------------------------- ending
 
     def test_a_revoked_token_is_inactive_and_others_are_not(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one = await client(served)
+        async def scenario(case: IdentityCase) -> None:
+            one = await client(case)
             first, second = await one.token(), await one.token()
-            await served.identity.revoke(first, asker=Asker(TENANT, one.id))
-            await served.identity.revoke(first, asker=Asker(TENANT, one.id))
-            assert not await is_active(served, first)
-            assert await is_active(served, second)
-            await served.identity.revoke(second, asker=ADMIN)
-            assert not await is_active(served, second)
+            await case.identity.revoke(first, asker=Asker(TENANT, one.id))
+            await case.identity.revoke(first, asker=Asker(TENANT, one.id))
+            assert not await is_active(case, first)
+            assert await is_active(case, second)
+            await case.identity.revoke(second, asker=ADMIN)
+            assert not await is_active(case, second)
 
         serve(scenario)
 
     def test_what_is_not_the_askers_is_neither_shown_nor_revoked(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one, other = await client(served), await client(served, key("b"))
+        async def scenario(case: IdentityCase) -> None:
+            one, other = await client(case), await client(case, key("b"))
             token = await one.token()
-            assert not await is_active(served, token, Asker("another"))
+            assert not await is_active(case, token, Asker("another"))
             for asker in (Asker(TENANT, other.id), Asker("another"), Asker("another", one.id)):
-                await served.identity.revoke(token, asker=asker)
-            assert await is_active(served, token)
-            await served.identity.revoke("no token", asker=ADMIN)
+                await case.identity.revoke(token, asker=asker)
+            assert await is_active(case, token)
+            await case.identity.revoke("no token", asker=ADMIN)
 
         serve(scenario)
 
     def test_a_removed_clients_tokens_are_inactive_at_once(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one = await client(served)
+        async def scenario(case: IdentityCase) -> None:
+            one = await client(case)
             token = await one.token()
-            await served.identity.remove(key())
-            assert not await is_active(served, token)
+            await case.identity.remove(key())
+            assert not await is_active(case, token)
             assert word(await one.ask()) is OAuthError.INVALID_CLIENT
             with pytest.raises(Rejected):
-                await client(served)
-            assert not await is_active(served, token)
+                await client(case)
+            assert not await is_active(case, token)
 
         serve(scenario)
 
     def test_a_raised_epoch_ends_every_earlier_token_of_the_agent(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one, other = await client(served), await client(served, key("b"))
+        async def scenario(case: IdentityCase) -> None:
+            one, other = await client(case), await client(case, key("b"))
             mine, theirs = await one.token(), await other.token()
-            await served.identity.raise_epoch(TENANT, "a", epoch=3)
-            assert not await is_active(served, mine)
-            assert await is_active(served, theirs)
+            await case.identity.raise_epoch(TENANT, "a", epoch=3)
+            assert not await is_active(case, mine)
+            assert await is_active(case, theirs)
             later = await one.token()
-            assert await is_active(served, later)
-            await served.identity.raise_epoch(TENANT, "a", epoch=2)
-            await served.identity.raise_epoch("another", "a", epoch=9)
-            assert await is_active(served, later)
+            assert await is_active(case, later)
+            await case.identity.raise_epoch(TENANT, "a", epoch=2)
+            await case.identity.raise_epoch("another", "a", epoch=9)
+            assert await is_active(case, later)
 
         serve(scenario)
 
     def test_while_an_agent_is_closed_nothing_is_minted(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one = await client(served)
-            await served.identity.raise_epoch(TENANT, "a", epoch=3, closed=True)
+        async def scenario(case: IdentityCase) -> None:
+            one = await client(case)
+            await case.identity.raise_epoch(TENANT, "a", epoch=3, closed=True)
             assert word(await one.ask()) is OAuthError.UNAUTHORIZED_CLIENT
-            await served.identity.raise_epoch(TENANT, "a", epoch=3)
+            await case.identity.raise_epoch(TENANT, "a", epoch=3)
             assert word(await one.ask()) is OAuthError.UNAUTHORIZED_CLIENT
-            await served.identity.raise_epoch(TENANT, "a", epoch=4)
+            await case.identity.raise_epoch(TENANT, "a", epoch=4)
             assert not isinstance(await one.ask(), OAuthRefusal)
 
         serve(scenario)
 
     def test_a_token_shrinks_with_its_client(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one = await client(served)
+        async def scenario(case: IdentityCase) -> None:
+            one = await client(case)
             token, abroad = await one.token(), await one.token(resource=RESOURCE)
             spec = {"name": "n", "jwks": one.jwks, "scopes": ["a:read"]}
-            await served.identity.ensure(key(), spec)
-            said = await served.identity.introspect(token, asker=ADMIN)
+            await case.identity.ensure(key(), spec)
+            said = await case.identity.introspect(token, asker=ADMIN)
             assert said["scope"] == "a:read"
-            assert not await is_active(served, abroad)
+            assert not await is_active(case, abroad)
 
         serve(scenario)
 
     # --------------------------------------------------------------------------------------- keys
 
     def test_the_key_of_every_token_that_may_be_valid_is_published(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one = await client(served)
-            before = {item["kid"] for item in await published(served)}
+        async def scenario(case: IdentityCase) -> None:
+            one = await client(case)
+            before = {item["kid"] for item in await published_keys(case)}
             old = await one.token()
-            chosen = await served.identity.rotate()
+            chosen = await case.identity.rotate()
             assert chosen in before  # it was known to others before it signs
-            after = {item["kid"] for item in await published(served)}
+            after = {item["kid"] for item in await published_keys(case)}
             assert before < after
-            assert await is_active(served, old)
-            assert await is_active(served, await one.token())
-            await served.identity.rotate()
-            assert await is_active(served, old)
-            served.clock.at += 1_000
-            assert not await is_active(served, old)
-            assert not before & {item["kid"] for item in await published(served)}
-            assert await is_active(served, await one.token())
+            assert await is_active(case, old)
+            assert await is_active(case, await one.token())
+            await case.identity.rotate()
+            assert await is_active(case, old)
+            case.clock.at += 1_000
+            assert not await is_active(case, old)
+            assert not before & {item["kid"] for item in await published_keys(case)}
+            assert await is_active(case, await one.token())
 
         serve(scenario)
 
     def test_a_rotation_away_from_a_key_happens_once(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            before = await served.identity.signing_key()
-            chosen = {await served.identity.rotate(away_from=before) for _ in range(3)}
-            assert chosen == {await served.identity.signing_key()} != {before}
-            assert await served.identity.rotate() not in {before, *chosen}
+        async def scenario(case: IdentityCase) -> None:
+            before = await case.identity.signing_key()
+            chosen = {await case.identity.rotate(away_from=before) for _ in range(3)}
+            assert chosen == {await case.identity.signing_key()} != {before}
+            assert await case.identity.rotate() not in {before, *chosen}
 
         serve(scenario)
 
     def test_what_is_published_is_public(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            for item in await published(served):
+        async def scenario(case: IdentityCase) -> None:
+            for item in await published_keys(case):
                 assert not {"d", "p", "q", "dp", "dq", "qi", "k"} & set(item)
 
         serve(scenario)
@@ -264,10 +264,10 @@ class IdentityContract(RegistrationContract):
     # ----------------------------------------------------------------------------------- metadata
 
     def test_the_metadata_name_the_issuer_and_its_endpoints(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            said = served.identity.metadata()
-            assert said["issuer"] == served.identity.issuer
-            assert said["token_endpoint"] == served.identity.issuer + TOKEN_PATH
+        async def scenario(case: IdentityCase) -> None:
+            said = case.identity.metadata()
+            assert said["issuer"] == case.identity.issuer
+            assert said["token_endpoint"] == case.identity.issuer + TOKEN_PATH
             assert said["token_endpoint_auth_methods_supported"] == ["private_key_jwt"]
 
         serve(scenario)

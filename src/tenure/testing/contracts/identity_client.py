@@ -53,8 +53,8 @@ def key(agent: str = "a", *, generation: int = 1, tenant: str = TENANT) -> Resou
 class IdentityClient:
     """An agent's side: a key pair and what is signed with it."""
 
-    def __init__(self, served: IdentityCase, client_id: str, *, kid: str = "one") -> None:
-        self._served = served
+    def __init__(self, case: IdentityCase, client_id: str, *, kid: str = "one") -> None:
+        self._case = case
         self._numbers = iter(range(1_000_000))
         self.id = client_id
         self.kid = kid
@@ -63,11 +63,11 @@ class IdentityClient:
 
     def assertion(self, header: Mapping[str, object] | None = None, **claims: object) -> str:
         """A signed assertion; a claim or header that is None is left out."""
-        now = int(self._served.clock.now())
+        now = int(self._case.clock.now())
         said: dict[str, object] = {
             "iss": self.id,
             "sub": self.id,
-            "aud": self._served.identity.issuer,
+            "aud": self._case.identity.issuer,
             "iat": now,
             "exp": now + 60,
             "jti": f"{self.kid}-{next(self._numbers)}",
@@ -92,7 +92,7 @@ class IdentityClient:
 
     async def ask(self, assertion: str | None = None, **fields: str) -> Document | OAuthRefusal:
         """Ask for a token."""
-        return await self._served.identity.token(self.form(assertion, **fields))
+        return await self._case.identity.token(self.form(assertion, **fields))
 
     async def token(self, **fields: str) -> str:
         """A token, which is given."""
@@ -101,19 +101,19 @@ class IdentityClient:
         return str(answer["access_token"])
 
 
-async def client(served: IdentityCase, at: ResourceKey | None = None) -> IdentityClient:
+async def client(case: IdentityCase, at: ResourceKey | None = None) -> IdentityClient:
     """A client whose keys stand in its spec."""
     at = key() if at is None else at
-    made = IdentityClient(served, at.text)
+    made = IdentityClient(case, at.text)
     may = {"scopes": ["a:read", "a:write"], "audiences": [RESOURCE]}
     spec = {"name": "n", "jwks": made.jwks, **may}
-    assert (await served.identity.ensure(at, spec))["client_id"] == made.id
+    assert (await case.identity.ensure(at, spec))["client_id"] == made.id
     return made
 
 
-async def is_active(served: IdentityCase, token: str, asker: Asker = ADMIN) -> bool:
+async def is_active(case: IdentityCase, token: str, asker: Asker = ADMIN) -> bool:
     """Whether the token is good now."""
-    return bool((await served.identity.introspect(token, asker=asker))["active"])
+    return bool((await case.identity.introspect(token, asker=asker))["active"])
 
 
 def word(answer: object) -> OAuthError:
@@ -122,30 +122,30 @@ def word(answer: object) -> OAuthError:
     return answer.word
 
 
-async def published(served: IdentityCase) -> list[dict[str, str]]:
+async def published_keys(case: IdentityCase) -> list[dict[str, str]]:
     """The key set."""
-    keys = (await served.identity.jwks())["keys"]
+    keys = (await case.identity.jwks())["keys"]
     assert isinstance(keys, list)
     return keys
 
 
-async def invited(
-    served: IdentityCase, at: ResourceKey | None = None
+async def invite_client(
+    case: IdentityCase, at: ResourceKey | None = None
 ) -> tuple[IdentityClient, Invitation]:
     """A client without keys, and its invitation."""
     at = key() if at is None else at
-    await served.identity.ensure(at, {"scopes": ["a:read", "a:write"]})
-    invitation = await served.identity.invite(at)
+    await case.identity.ensure(at, {"scopes": ["a:read", "a:write"]})
+    invitation = await case.identity.invite(at)
     assert not isinstance(invitation, OAuthRefusal)
-    return IdentityClient(served, at.text), invitation
+    return IdentityClient(case, at.text), invitation
 
 
-async def registered(
-    served: IdentityCase, one: IdentityClient | None = None, *, at: ResourceKey | None = None
+async def register_client(
+    case: IdentityCase, one: IdentityClient | None = None, *, at: ResourceKey | None = None
 ) -> tuple[IdentityClient, str]:
     """A client that registered its keys, and its registration token."""
-    fresh, invitation = await invited(served, at)
+    fresh, invitation = await invite_client(case, at)
     one = one or fresh
-    answer = await served.identity.register(invitation.token, {"jwks": one.jwks})
+    answer = await case.identity.register(invitation.token, {"jwks": one.jwks})
     assert not isinstance(answer, OAuthRefusal)
     return one, str(answer["registration_access_token"])

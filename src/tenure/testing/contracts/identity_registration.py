@@ -9,10 +9,10 @@ from tenure.testing.contracts.identity_client import (
     IdentityClient,
     Serve,
     client,
-    invited,
+    invite_client,
     is_active,
     key,
-    registered,
+    register_client,
     word,
 )
 
@@ -26,27 +26,27 @@ class RegistrationContract:
         raise NotImplementedError
 
     def test_an_invited_client_registers_its_keys_once(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one, invitation = await invited(served)
+        async def scenario(case: IdentityCase) -> None:
+            one, invitation = await invite_client(case)
             assert word(await one.ask()) is OAuthError.INVALID_CLIENT
-            answer = await served.identity.register(invitation.token, {"jwks": one.jwks})
+            answer = await case.identity.register(invitation.token, {"jwks": one.jwks})
             assert not isinstance(answer, OAuthRefusal)
             assert answer["client_id"] == one.id
-            assert await is_active(served, await one.token())
-            again = await served.identity.register(invitation.token, {"jwks": one.jwks})
+            assert await is_active(case, await one.token())
+            again = await case.identity.register(invitation.token, {"jwks": one.jwks})
             assert word(again) is OAuthError.INVALID_TOKEN
 
         serve(scenario)
 
     def test_an_invitation_is_soon_over_and_ends_the_one_before(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one, first = await invited(served)
-            _, second = await invited(served)
-            assert second.expires_at - served.clock.now() <= 300
-            asked = await served.identity.register(first.token, {"jwks": one.jwks})
+        async def scenario(case: IdentityCase) -> None:
+            one, first = await invite_client(case)
+            _, second = await invite_client(case)
+            assert second.expires_at - case.clock.now() <= 300
+            asked = await case.identity.register(first.token, {"jwks": one.jwks})
             assert word(asked) is OAuthError.INVALID_TOKEN
-            served.clock.at = second.expires_at
-            asked = await served.identity.register(second.token, {"jwks": one.jwks})
+            case.clock.at = second.expires_at
+            asked = await case.identity.register(second.token, {"jwks": one.jwks})
             assert word(asked) is OAuthError.INVALID_TOKEN
 
         serve(scenario)
@@ -54,114 +54,112 @@ class RegistrationContract:
     def test_an_invitation_only_registers_and_a_registration_token_never_does(
         self, serve: Serve
     ) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one, invitation = await invited(served)
-            asked = await served.identity.read_client(one.id, bearer=invitation.token)
+        async def scenario(case: IdentityCase) -> None:
+            one, invitation = await invite_client(case)
+            asked = await case.identity.read_client(one.id, bearer=invitation.token)
             assert word(asked) is OAuthError.INVALID_TOKEN
-            one, bearer = await registered(served)
-            again = await served.identity.register(bearer, {"jwks": one.jwks})
+            one, bearer = await register_client(case)
+            again = await case.identity.register(bearer, {"jwks": one.jwks})
             assert word(again) is OAuthError.INVALID_TOKEN
 
         serve(scenario)
 
     def test_an_update_replaces_keys_and_token(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one, bearer = await registered(served)
-            other = IdentityClient(served, one.id, kid="two")
+        async def scenario(case: IdentityCase) -> None:
+            one, bearer = await register_client(case)
+            other = IdentityClient(case, one.id, kid="two")
             metadata = {"client_id": one.id, "jwks": other.jwks, "scope": "a:read"}
-            answer = await served.identity.update_client(one.id, bearer=bearer, metadata=metadata)
+            answer = await case.identity.update_client(one.id, bearer=bearer, metadata=metadata)
             assert not isinstance(answer, OAuthRefusal)
             assert word(await one.ask()) is OAuthError.INVALID_CLIENT
             said = await other.ask()
             assert not isinstance(said, OAuthRefusal)
             assert said["scope"] == "a:read"
-            old = await served.identity.read_client(one.id, bearer=bearer)
+            old = await case.identity.read_client(one.id, bearer=bearer)
             assert word(old) is OAuthError.INVALID_TOKEN
             new = str(answer["registration_access_token"])
-            assert not isinstance(
-                await served.identity.read_client(one.id, bearer=new), OAuthRefusal
-            )
+            assert not isinstance(await case.identity.read_client(one.id, bearer=new), OAuthRefusal)
 
         serve(scenario)
 
     def test_a_withdrawn_registration_ends_keys_and_tokens_and_leaves_the_client(
         self, serve: Serve
     ) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one, bearer = await registered(served)
+        async def scenario(case: IdentityCase) -> None:
+            one, bearer = await register_client(case)
             token = await one.token()
-            assert await served.identity.withdraw_client(one.id, bearer=bearer) is None
-            assert not await is_active(served, token)
+            assert await case.identity.withdraw_client(one.id, bearer=bearer) is None
+            assert not await is_active(case, token)
             assert word(await one.ask()) is OAuthError.INVALID_CLIENT
-            again = await served.identity.withdraw_client(one.id, bearer=bearer)
+            again = await case.identity.withdraw_client(one.id, bearer=bearer)
             assert word(again) is OAuthError.INVALID_TOKEN
-            await registered(served, one)
-            assert await is_active(served, await one.token())
-            assert not await is_active(served, token)
+            await register_client(case, one)
+            assert await is_active(case, await one.token())
+            assert not await is_active(case, token)
 
         serve(scenario)
 
     def test_the_same_nonce_gives_the_same_invitation(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one, _ = await invited(served)
-            first = await served.identity.invite(key(), nonce="n" * 43)
+        async def scenario(case: IdentityCase) -> None:
+            one, _ = await invite_client(case)
+            first = await case.identity.invite(key(), nonce="n" * 43)
             assert not isinstance(first, OAuthRefusal)
-            served.clock.at += 10
-            assert await served.identity.invite(key(), nonce="n" * 43) == first
-            other = await served.identity.invite(key(), nonce="o" * 43)
+            case.clock.at += 10
+            assert await case.identity.invite(key(), nonce="n" * 43) == first
+            other = await case.identity.invite(key(), nonce="o" * 43)
             assert not isinstance(other, OAuthRefusal)
             assert other.token != first.token
-            ended = await served.identity.register(first.token, {"jwks": one.jwks})
+            ended = await case.identity.register(first.token, {"jwks": one.jwks})
             assert word(ended) is OAuthError.INVALID_TOKEN
-            answer = await served.identity.register(other.token, {"jwks": one.jwks})
+            answer = await case.identity.register(other.token, {"jwks": one.jwks})
             assert not isinstance(answer, OAuthRefusal)
 
         serve(scenario)
 
     def test_another_clients_token_registers_nothing(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one, bearer = await registered(served)
-            other, theirs = await registered(served, at=key("b"))
+        async def scenario(case: IdentityCase) -> None:
+            one, bearer = await register_client(case)
+            other, theirs = await register_client(case, at=key("b"))
             metadata = {"client_id": one.id, "jwks": other.jwks}
             asked: list[object] = [
-                await served.identity.read_client(one.id, bearer=theirs),
-                await served.identity.update_client(one.id, bearer=theirs, metadata=metadata),
-                await served.identity.withdraw_client(one.id, bearer=theirs),
-                await served.identity.read_client("nobody", bearer=bearer),
+                await case.identity.read_client(one.id, bearer=theirs),
+                await case.identity.update_client(one.id, bearer=theirs, metadata=metadata),
+                await case.identity.withdraw_client(one.id, bearer=theirs),
+                await case.identity.read_client("nobody", bearer=bearer),
             ]
             assert {word(one) for one in asked} == {OAuthError.INVALID_TOKEN}
 
         serve(scenario)
 
     def test_registered_keys_outlive_another_ensure_and_not_a_remove(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one, bearer = await registered(served)
-            await served.identity.ensure(key(), {"scopes": ["a:other"]})
+        async def scenario(case: IdentityCase) -> None:
+            one, bearer = await register_client(case)
+            await case.identity.ensure(key(), {"scopes": ["a:other"]})
             assert not isinstance(await one.ask(), OAuthRefusal)
-            await served.identity.remove(key())
-            asked = await served.identity.read_client(one.id, bearer=bearer)
+            await case.identity.remove(key())
+            asked = await case.identity.read_client(one.id, bearer=bearer)
             assert word(asked) is OAuthError.INVALID_TOKEN
-            assert isinstance(await served.identity.invite(key()), OAuthRefusal)
+            assert isinstance(await case.identity.invite(key()), OAuthRefusal)
 
         serve(scenario)
 
     def test_keys_in_the_spec_are_the_planes_and_nobody_is_invited(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            await client(served)
-            assert word(await served.identity.invite(key())) is OAuthError.UNAUTHORIZED_CLIENT
+        async def scenario(case: IdentityCase) -> None:
+            await client(case)
+            assert word(await case.identity.invite(key())) is OAuthError.UNAUTHORIZED_CLIENT
 
         serve(scenario)
 
     def test_a_private_key_is_refused_and_not_repeated(self, serve: Serve) -> None:
-        async def scenario(served: IdentityCase) -> None:
-            one = IdentityClient(served, key().text)
+        async def scenario(case: IdentityCase) -> None:
+            one = IdentityClient(case, key().text)
             private = one.pair.as_dict(private=True)
             with pytest.raises(Rejected) as refused:
-                await served.identity.ensure(key(), {"jwks": {"keys": [private]}})
+                await case.identity.ensure(key(), {"jwks": {"keys": [private]}})
             assert str(private["d"]) not in str(refused.value)
-            other, invitation = await invited(served, key("b"))
+            other, invitation = await invite_client(case, key("b"))
             secret = other.pair.as_dict(private=True)
-            answer = await served.identity.register(invitation.token, {"jwks": {"keys": [secret]}})
+            answer = await case.identity.register(invitation.token, {"jwks": {"keys": [secret]}})
             assert word(answer) is OAuthError.INVALID_CLIENT_METADATA
             assert str(secret["d"]) not in str(answer)
 

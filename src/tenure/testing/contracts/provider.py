@@ -6,7 +6,7 @@ Derive a class and give it one fixture `hold`, which runs a scenario on a fresh 
         @pytest.fixture
         def hold(self):
             def hold(scenario):
-                asyncio.run(scenario(Held(MyProvider(...))))
+                asyncio.run(scenario(ProviderCase(MyProvider(...))))
             return hold
 """
 
@@ -44,11 +44,11 @@ def key(name: str = "one", *, generation: int = 1, plane: str = PLANE) -> Resour
     )
 
 
-async def owned(held: ProviderCase, plane: str = PLANE) -> list[OwnedResource]:
+async def list_resources(case: ProviderCase, plane: str = PLANE) -> list[OwnedResource]:
     """What the provider lists, after it had time to catch up."""
-    if held.settle is not None:
-        await held.settle()
-    return [item async for item in held.provider.list_owned(plane)]
+    if case.settle is not None:
+        await case.settle()
+    return [item async for item in case.provider.list_owned(plane)]
 
 
 class ProviderContract:
@@ -60,15 +60,15 @@ class ProviderContract:
         raise NotImplementedError
 
     def test_of_an_unknown_key_it_says_absent(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            assert (await held.provider.inspect(key())).presence is Presence.ABSENT
+        async def scenario(case: ProviderCase) -> None:
+            assert (await case.provider.inspect(key())).presence is Presence.ABSENT
 
         hold(scenario)
 
     def test_what_was_ensured_is_there_with_its_owner_and_generation(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            reference = await held.provider.ensure(key(generation=3), {"size": 1})
-            observed = await held.provider.inspect(key(generation=3))
+        async def scenario(case: ProviderCase) -> None:
+            reference = await case.provider.ensure(key(generation=3), {"size": 1})
+            observed = await case.provider.inspect(key(generation=3))
             assert observed.presence in {Presence.STARTING, Presence.READY}
             assert observed.owner == PLANE
             assert observed.generation == 3
@@ -77,123 +77,123 @@ class ProviderContract:
         hold(scenario)
 
     def test_the_same_key_twice_is_one_resource_and_one_reference(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            first = await held.provider.ensure(key(), {"size": 1})
-            second = await held.provider.ensure(key(), {"size": 1})
+        async def scenario(case: ProviderCase) -> None:
+            first = await case.provider.ensure(key(), {"size": 1})
+            second = await case.provider.ensure(key(), {"size": 1})
             assert dict(first) == dict(second)
-            assert [item.key for item in await owned(held)] == [key().text]
+            assert [item.key for item in await list_resources(case)] == [key().text]
 
         hold(scenario)
 
     def test_many_at_once_under_one_key_are_one_resource(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            many = await asyncio.gather(*(held.provider.ensure(key(), {}) for _ in range(5)))
+        async def scenario(case: ProviderCase) -> None:
+            many = await asyncio.gather(*(case.provider.ensure(key(), {}) for _ in range(5)))
             assert all(dict(one) == dict(many[0]) for one in many)
-            assert len(await owned(held)) == 1
+            assert len(await list_resources(case)) == 1
 
         hold(scenario)
 
     def test_another_spec_converges_under_the_same_reference(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            first = await held.provider.ensure(key(), {"size": 1})
+        async def scenario(case: ProviderCase) -> None:
+            first = await case.provider.ensure(key(), {"size": 1})
             newer = key()._replace(generation=2)
-            assert dict(await held.provider.ensure(newer, {"size": 2})) == dict(first)
-            assert (await held.provider.inspect(newer)).generation == 2
-            assert len(await owned(held)) == 1
+            assert dict(await case.provider.ensure(newer, {"size": 2})) == dict(first)
+            assert (await case.provider.inspect(newer)).generation == 2
+            assert len(await list_resources(case)) == 1
 
         hold(scenario)
 
     def test_a_smaller_generation_than_the_last_seen_is_rejected(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            await held.provider.ensure(key()._replace(generation=2), {"size": 2})
+        async def scenario(case: ProviderCase) -> None:
+            await case.provider.ensure(key()._replace(generation=2), {"size": 2})
             with pytest.raises(Rejected):
-                await held.provider.ensure(key(), {"size": 1})
-            assert (await held.provider.inspect(key())).generation == 2
+                await case.provider.ensure(key(), {"size": 1})
+            assert (await case.provider.inspect(key())).generation == 2
 
         hold(scenario)
 
     def test_what_was_removed_is_gone(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            await held.provider.ensure(key(), {})
-            await held.provider.remove(key())
-            assert (await held.provider.inspect(key())).presence is Presence.ABSENT
-            assert await owned(held) == []
+        async def scenario(case: ProviderCase) -> None:
+            await case.provider.ensure(key(), {})
+            await case.provider.remove(key())
+            assert (await case.provider.inspect(key())).presence is Presence.ABSENT
+            assert await list_resources(case) == []
 
         hold(scenario)
 
     def test_removing_twice_or_the_unknown_succeeds(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            await held.provider.remove(key())
-            await held.provider.remove(key())
-            await held.provider.ensure(key("two"), {})
-            await held.provider.remove(key("two"))
-            await held.provider.remove(key("two"))
+        async def scenario(case: ProviderCase) -> None:
+            await case.provider.remove(key())
+            await case.provider.remove(key())
+            await case.provider.ensure(key("two"), {})
+            await case.provider.remove(key("two"))
+            await case.provider.remove(key("two"))
 
         hold(scenario)
 
     def test_a_removed_key_is_burned(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            await held.provider.ensure(key(), {})
-            await held.provider.remove(key())
+        async def scenario(case: ProviderCase) -> None:
+            await case.provider.ensure(key(), {})
+            await case.provider.remove(key())
             with pytest.raises(Rejected):
-                await held.provider.ensure(key(), {})
-            assert (await held.provider.inspect(key())).presence is Presence.ABSENT
+                await case.provider.ensure(key(), {})
+            assert (await case.provider.inspect(key())).presence is Presence.ABSENT
 
         hold(scenario)
 
     def test_a_key_that_was_removed_before_it_was_made_is_burned(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            await held.provider.remove(key())
+        async def scenario(case: ProviderCase) -> None:
+            await case.provider.remove(key())
             with pytest.raises(Rejected):
-                await held.provider.ensure(key(), {})
-            assert (await held.provider.inspect(key())).presence is Presence.ABSENT
+                await case.provider.ensure(key(), {})
+            assert (await case.provider.inspect(key())).presence is Presence.ABSENT
 
         hold(scenario)
 
     def test_a_remove_beats_an_ensure_that_comes_at_the_same_time(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
+        async def scenario(case: ProviderCase) -> None:
             await asyncio.gather(
-                held.provider.ensure(key(), {}), held.provider.remove(key()), return_exceptions=True
+                case.provider.ensure(key(), {}), case.provider.remove(key()), return_exceptions=True
             )
-            assert (await held.provider.inspect(key())).presence is Presence.ABSENT
+            assert (await case.provider.inspect(key())).presence is Presence.ABSENT
 
         hold(scenario)
 
     def test_keys_do_not_touch_each_other(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            await held.provider.ensure(key("one"), {})
-            await held.provider.ensure(key("two"), {})
-            await held.provider.ensure(key("one", generation=2), {})
-            await held.provider.remove(key("one"))
-            assert (await held.provider.inspect(key("two"))).presence is not Presence.ABSENT
-            newer = await held.provider.inspect(key("one", generation=2))
+        async def scenario(case: ProviderCase) -> None:
+            await case.provider.ensure(key("one"), {})
+            await case.provider.ensure(key("two"), {})
+            await case.provider.ensure(key("one", generation=2), {})
+            await case.provider.remove(key("one"))
+            assert (await case.provider.inspect(key("two"))).presence is not Presence.ABSENT
+            newer = await case.provider.inspect(key("one", generation=2))
             assert newer.presence is not Presence.ABSENT
 
         hold(scenario)
 
     def test_it_lists_what_carries_our_tag_with_agent_and_generation(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            await held.provider.ensure(key("mine", generation=4), {})
-            await held.provider.ensure(key("theirs", plane="another"), {})
-            (item,) = await owned(held)
+        async def scenario(case: ProviderCase) -> None:
+            await case.provider.ensure(key("mine", generation=4), {})
+            await case.provider.ensure(key("theirs", plane="another"), {})
+            (item,) = await list_resources(case)
             assert item.key == key("mine", generation=4).text
             assert (item.agent, item.generation) == ("a", 4)
-            assert len(await owned(held, "another")) == 1
-            assert await owned(held, "nobody") == []
+            assert len(await list_resources(case, "another")) == 1
+            assert await list_resources(case, "nobody") == []
 
         hold(scenario)
 
     def test_what_is_foreign_is_neither_adopted_nor_removed(self, hold: Hold) -> None:
-        async def scenario(held: ProviderCase) -> None:
-            if held.plant is None:
+        async def scenario(case: ProviderCase) -> None:
+            if case.plant is None:
                 pytest.skip("nothing foreign can be put under a key here")
-            await held.plant(key())
-            assert (await held.provider.inspect(key())).presence is Presence.FOREIGN
+            await case.plant(key())
+            assert (await case.provider.inspect(key())).presence is Presence.FOREIGN
             with pytest.raises(Rejected):
-                await held.provider.ensure(key(), {})
+                await case.provider.ensure(key(), {})
             with pytest.raises(Rejected):
-                await held.provider.remove(key())
-            assert (await held.provider.inspect(key())).presence is Presence.FOREIGN
-            assert await owned(held) == []
+                await case.provider.remove(key())
+            assert (await case.provider.inspect(key())).presence is Presence.FOREIGN
+            assert await list_resources(case) == []
 
         hold(scenario)

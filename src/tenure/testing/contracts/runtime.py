@@ -28,14 +28,14 @@ SECONDS = 60.0
 """For a test's agent to come up or to end."""
 
 
-class HeldRuntime(NamedTuple):
+class RuntimeCase(NamedTuple):
     """A runtime under test, and the specs of agents that behave in a given manner."""
 
     provider: RuntimeProvider
     spec_of: Callable[[str], Spec]
 
 
-RuntimeScenario = Callable[[HeldRuntime], Coroutine[Any, Any, None]]
+RuntimeScenario = Callable[[RuntimeCase], Coroutine[Any, Any, None]]
 HoldRuntime = Callable[[RuntimeScenario], None]
 
 
@@ -50,33 +50,33 @@ class RuntimeContract:
     def test_of_an_unknown_key_there_is_neither_status_nor_log(
         self, hold_runtime: HoldRuntime
     ) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            assert (await held.provider.status(key())).presence is Presence.ABSENT
-            assert await held.provider.logs(key()) == ""
-            assert await held.provider.follow(key(), since=0) == ("", 0)
+        async def scenario(case: RuntimeCase) -> None:
+            assert (await case.provider.status(key())).presence is Presence.ABSENT
+            assert await case.provider.logs(key()) == ""
+            assert await case.provider.follow(key(), since=0) == ("", 0)
 
         hold_runtime(scenario)
 
     def test_an_agent_that_answers_is_ready_under_a_stable_reference(
         self, hold_runtime: HoldRuntime
     ) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            reference = await held.provider.ensure(key(), held.spec_of("healthy"))
-            status = await held.provider.wait_ready(key(), seconds=SECONDS)
+        async def scenario(case: RuntimeCase) -> None:
+            reference = await case.provider.ensure(key(), case.spec_of("healthy"))
+            status = await case.provider.wait_ready(key(), seconds=SECONDS)
             assert (status.presence, status.busy) == (Presence.READY, False)
             assert status.exit_code is None
-            observed = await held.provider.inspect(key())
+            observed = await case.provider.inspect(key())
             assert observed.presence is Presence.READY
             assert dict(observed.reference) == dict(reference)
             assert str(reference["address"]).rpartition(":")[2].isdigit()
-            assert reference["zone"] == held.provider.zones[0]
+            assert reference["zone"] == case.provider.zones[0]
 
         hold_runtime(scenario)
 
     def test_an_agent_at_work_says_so(self, hold_runtime: HoldRuntime) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            await held.provider.ensure(key(), held.spec_of("busy"))
-            status = await held.provider.wait_ready(key(), seconds=SECONDS)
+        async def scenario(case: RuntimeCase) -> None:
+            await case.provider.ensure(key(), case.spec_of("busy"))
+            status = await case.provider.wait_ready(key(), seconds=SECONDS)
             assert (status.presence, status.busy) == (Presence.READY, True)
 
         hold_runtime(scenario)
@@ -84,9 +84,9 @@ class RuntimeContract:
     def test_an_agent_that_does_not_answer_is_starting_and_says_why(
         self, hold_runtime: HoldRuntime
     ) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            await held.provider.ensure(key(), held.spec_of("silent"))
-            status = await held.provider.wait_ready(key(), seconds=0.3)
+        async def scenario(case: RuntimeCase) -> None:
+            await case.provider.ensure(key(), case.spec_of("silent"))
+            status = await case.provider.wait_ready(key(), seconds=0.3)
             assert status.presence is Presence.STARTING
             assert status.said
 
@@ -95,26 +95,26 @@ class RuntimeContract:
     def test_an_agent_that_exits_is_broken_with_its_code_and_its_last_words(
         self, hold_runtime: HoldRuntime
     ) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            await held.provider.ensure(key(), held.spec_of("exits"))
-            status = await held.provider.wait_ready(key(), seconds=SECONDS)
+        async def scenario(case: RuntimeCase) -> None:
+            await case.provider.ensure(key(), case.spec_of("exits"))
+            status = await case.provider.wait_ready(key(), seconds=SECONDS)
             assert (status.presence, status.exit_code) == (Presence.BROKEN, 3)
             assert "cannot go on" in status.said
             assert len(status.said.encode()) < 4096
-            assert (await held.provider.inspect(key())).presence is Presence.BROKEN
+            assert (await case.provider.inspect(key())).presence is Presence.BROKEN
 
         hold_runtime(scenario)
 
     def test_what_is_broken_starts_again_when_ensured_under_its_old_reference(
         self, hold_runtime: HoldRuntime
     ) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            first = await held.provider.ensure(key(), held.spec_of("exits"))
-            await held.provider.wait_ready(key(), seconds=SECONDS)
+        async def scenario(case: RuntimeCase) -> None:
+            first = await case.provider.ensure(key(), case.spec_of("exits"))
+            await case.provider.wait_ready(key(), seconds=SECONDS)
             newer = key()._replace(generation=2)
-            again = await held.provider.ensure(newer, held.spec_of("healthy"))
+            again = await case.provider.ensure(newer, case.spec_of("healthy"))
             assert dict(first) == dict(again)
-            status = await held.provider.wait_ready(newer, seconds=SECONDS)
+            status = await case.provider.wait_ready(newer, seconds=SECONDS)
             assert status.presence is Presence.READY
 
         hold_runtime(scenario)
@@ -122,111 +122,111 @@ class RuntimeContract:
     def test_the_log_has_the_last_lines_and_can_be_followed(
         self, hold_runtime: HoldRuntime
     ) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            await held.provider.ensure(key(), held.spec_of("exits"))
-            await held.provider.wait_ready(key(), seconds=SECONDS)
-            assert "started" in await held.provider.logs(key())
-            assert await held.provider.logs(key(), lines=1) == "cannot go on\n"
-            text, offset = await held.provider.follow(key(), since=0)
+        async def scenario(case: RuntimeCase) -> None:
+            await case.provider.ensure(key(), case.spec_of("exits"))
+            await case.provider.wait_ready(key(), seconds=SECONDS)
+            assert "started" in await case.provider.logs(key())
+            assert await case.provider.logs(key(), lines=1) == "cannot go on\n"
+            text, offset = await case.provider.follow(key(), since=0)
             assert "started" in text
-            assert await held.provider.follow(key(), since=offset) == ("", offset)
+            assert await case.provider.follow(key(), since=offset) == ("", offset)
             back = len(b"cannot go on\n")
-            assert (await held.provider.follow(key(), since=offset - back))[0] == "cannot go on\n"
+            assert (await case.provider.follow(key(), since=offset - back))[0] == "cannot go on\n"
 
         hold_runtime(scenario)
 
     def test_it_listens_at_its_own_address_and_nowhere_else(
         self, hold_runtime: HoldRuntime
     ) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            reference = await held.provider.ensure(key(), held.spec_of("healthy"))
-            await held.provider.wait_ready(key(), seconds=SECONDS)
+        async def scenario(case: RuntimeCase) -> None:
+            reference = await case.provider.ensure(key(), case.spec_of("healthy"))
+            await case.provider.wait_ready(key(), seconds=SECONDS)
             address = str(reference["address"])
-            assert await held.provider.listens_at(key(), address)
-            assert not await held.provider.listens_at(key(), f"{address}0")
-            assert not await held.provider.listens_at(key("another"), address)
-            await held.provider.stop(key())
-            assert not await held.provider.listens_at(key(), address)
+            assert await case.provider.listens_at(key(), address)
+            assert not await case.provider.listens_at(key(), f"{address}0")
+            assert not await case.provider.listens_at(key("another"), address)
+            await case.provider.stop(key())
+            assert not await case.provider.listens_at(key(), address)
 
         hold_runtime(scenario)
 
     def test_who_does_not_listen_yet_is_not_there(self, hold_runtime: HoldRuntime) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            reference = await held.provider.ensure(key(), held.spec_of("silent"))
-            await held.provider.wait_ready(key(), seconds=0.3)
-            assert not await held.provider.listens_at(key(), str(reference["address"]))
+        async def scenario(case: RuntimeCase) -> None:
+            reference = await case.provider.ensure(key(), case.spec_of("silent"))
+            await case.provider.wait_ready(key(), seconds=0.3)
+            assert not await case.provider.listens_at(key(), str(reference["address"]))
 
         hold_runtime(scenario)
 
     def test_what_was_stopped_is_dead_for_good_and_its_log_is_kept(
         self, hold_runtime: HoldRuntime
     ) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            await held.provider.ensure(key(), held.spec_of("healthy"))
-            await held.provider.wait_ready(key(), seconds=SECONDS)
-            await held.provider.stop(key())
-            await held.provider.stop(key())
-            assert (await held.provider.status(key())).presence is Presence.BROKEN
-            assert "started" in await held.provider.logs(key())
+        async def scenario(case: RuntimeCase) -> None:
+            await case.provider.ensure(key(), case.spec_of("healthy"))
+            await case.provider.wait_ready(key(), seconds=SECONDS)
+            await case.provider.stop(key())
+            await case.provider.stop(key())
+            assert (await case.provider.status(key())).presence is Presence.BROKEN
+            assert "started" in await case.provider.logs(key())
             with pytest.raises(Rejected):
-                await held.provider.ensure(key(), held.spec_of("healthy"))
-            await held.provider.remove(key())
-            assert (await held.provider.status(key())).presence is Presence.ABSENT
+                await case.provider.ensure(key(), case.spec_of("healthy"))
+            await case.provider.remove(key())
+            assert (await case.provider.status(key())).presence is Presence.ABSENT
 
         hold_runtime(scenario)
 
     def test_a_key_that_was_stopped_before_it_was_made_is_burned(
         self, hold_runtime: HoldRuntime
     ) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            await held.provider.stop(key())
+        async def scenario(case: RuntimeCase) -> None:
+            await case.provider.stop(key())
             with pytest.raises(Rejected):
-                await held.provider.ensure(key(), held.spec_of("healthy"))
-            assert (await held.provider.status(key())).presence is Presence.ABSENT
+                await case.provider.ensure(key(), case.spec_of("healthy"))
+            assert (await case.provider.status(key())).presence is Presence.ABSENT
 
         hold_runtime(scenario)
 
     def test_every_zone_can_be_named_and_no_other(self, hold_runtime: HoldRuntime) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            for zone in held.provider.zones:
-                spec = {**held.spec_of("healthy"), "zone": zone}
-                assert (await held.provider.ensure(key(zone), spec))["zone"] == zone
-            elsewhere = {**held.spec_of("healthy"), "zone": "nowhere"}
+        async def scenario(case: RuntimeCase) -> None:
+            for zone in case.provider.zones:
+                spec = {**case.spec_of("healthy"), "zone": zone}
+                assert (await case.provider.ensure(key(zone), spec))["zone"] == zone
+            elsewhere = {**case.spec_of("healthy"), "zone": "nowhere"}
             with pytest.raises(Invalid, match="nowhere"):
-                await held.provider.digest(elsewhere)
+                await case.provider.digest(elsewhere)
             with pytest.raises(Rejected, match="nowhere"):
-                await held.provider.ensure(key("lost"), elsewhere)
-            assert (await held.provider.inspect(key("lost"))).presence is Presence.ABSENT
+                await case.provider.ensure(key("lost"), elsewhere)
+            assert (await case.provider.inspect(key("lost"))).presence is Presence.ABSENT
 
         hold_runtime(scenario)
 
     def test_a_field_it_does_not_know_is_refused_by_name_and_for_good(
         self, hold_runtime: HoldRuntime
     ) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            odd = {**held.spec_of("healthy"), "colour": "green"}
+        async def scenario(case: RuntimeCase) -> None:
+            odd = {**case.spec_of("healthy"), "colour": "green"}
             with pytest.raises(Invalid, match="colour"):
-                await held.provider.digest(odd)
+                await case.provider.digest(odd)
             with pytest.raises(Rejected, match="colour"):
-                await held.provider.ensure(key(), odd)
+                await case.provider.ensure(key(), odd)
             with pytest.raises(Rejected):  # not even a call that was sent before
-                await held.provider.ensure(key(), held.spec_of("healthy"))
+                await case.provider.ensure(key(), case.spec_of("healthy"))
 
         hold_runtime(scenario)
 
     def test_what_runs_goes_on_when_a_newer_spec_is_refused(
         self, hold_runtime: HoldRuntime
     ) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            good = held.spec_of("healthy")
-            reference = await held.provider.ensure(key(), good)
+        async def scenario(case: RuntimeCase) -> None:
+            good = case.spec_of("healthy")
+            reference = await case.provider.ensure(key(), good)
             newer = key()._replace(generation=2)
             with pytest.raises(Rejected):
-                await held.provider.ensure(newer, {**good, "colour": "green"})
+                await case.provider.ensure(newer, {**good, "colour": "green"})
             with pytest.raises(Rejected):
-                await held.provider.ensure(newer, held.spec_of("busy"))
-            assert dict(await held.provider.ensure(key(), good)) == dict(reference)
-            status = await held.provider.wait_ready(key(), seconds=SECONDS)
+                await case.provider.ensure(newer, case.spec_of("busy"))
+            assert dict(await case.provider.ensure(key(), good)) == dict(reference)
+            status = await case.provider.wait_ready(key(), seconds=SECONDS)
             assert (status.presence, status.busy) == (Presence.READY, False)
 
         hold_runtime(scenario)
@@ -234,26 +234,26 @@ class RuntimeContract:
     def test_what_is_not_there_is_said_by_its_digest_and_refused_for_good(
         self, hold_runtime: HoldRuntime
     ) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            pinned = await held.provider.digest(held.spec_of("missing"))
+        async def scenario(case: RuntimeCase) -> None:
+            pinned = await case.provider.digest(case.spec_of("missing"))
             (said,) = cast("Mapping[str, str]", pinned["digests"]).values()
             assert said.startswith(MISSING)
             with pytest.raises(Rejected) as refused:
-                await held.provider.ensure(key(), pinned)
+                await case.provider.ensure(key(), pinned)
             assert str(refused.value).startswith(said.removeprefix(MISSING))
-            assert (await held.provider.inspect(key())).presence is Presence.ABSENT
+            assert (await case.provider.inspect(key())).presence is Presence.ABSENT
             with pytest.raises(Rejected):
-                await held.provider.ensure(key(), held.spec_of("healthy"))
+                await case.provider.ensure(key(), case.spec_of("healthy"))
 
         hold_runtime(scenario)
 
     def test_a_spec_with_its_digests_starts(self, hold_runtime: HoldRuntime) -> None:
-        async def scenario(held: HeldRuntime) -> None:
-            pinned = await held.provider.digest(held.spec_of("healthy"))
+        async def scenario(case: RuntimeCase) -> None:
+            pinned = await case.provider.digest(case.spec_of("healthy"))
             assert pinned["digests"]
-            assert await held.provider.digest(pinned) == pinned
-            await held.provider.ensure(key(), pinned)
-            status = await held.provider.wait_ready(key(), seconds=SECONDS)
+            assert await case.provider.digest(pinned) == pinned
+            await case.provider.ensure(key(), pinned)
+            status = await case.provider.wait_ready(key(), seconds=SECONDS)
             assert status.presence is Presence.READY
 
         hold_runtime(scenario)

@@ -45,8 +45,8 @@ from tenure.testing.contracts.store_rows import (
     operation,
     record,
     scenario,
-    stored,
-    whole,
+    stored_record,
+    stored_row,
 )
 
 
@@ -94,8 +94,8 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         self, store: Store, change: Names
     ) -> None:
         assert await store.commit(change(operation("a"), intent("a", "one"))) is None
-        assert await store.find(OperationRecord, ("a",)) == stored(operation("a"))
-        assert await store.find(IntentRecord, ("a", "one")) == stored(intent("a", "one"))
+        assert await store.find(OperationRecord, ("a",)) == stored_record(operation("a"))
+        assert await store.find(IntentRecord, ("a", "one")) == stored_record(intent("a", "one"))
         assert await store.find(IntentRecord, ("a", "two")) is None
 
     @scenario
@@ -107,7 +107,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         assert found is not None
         with pytest.raises(AttributeError):
             found.state = "STUCK"  # type: ignore[misc]
-        assert await store.find(OperationRecord, ("a",)) == stored(operation("a"))
+        assert await store.find(OperationRecord, ("a",)) == stored_record(operation("a"))
 
     @pytest.mark.parametrize(
         "text", ["", "snow ☃ 🗝", "line\nline", "'; DROP TABLE plan; --", "x" * 300_000]
@@ -154,10 +154,10 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         for column in ("due_at", "unknown_since", "waiting_on", "detail"):
             del row[column]
         assert await store.commit(change(Put("intent", ("a", "one"), row))) is None
-        assert await store.find(IntentRecord, ("a", "one")) == stored(intent("a", "one"))
+        assert await store.find(IntentRecord, ("a", "one")) == stored_record(intent("a", "one"))
 
     @pytest.mark.parametrize(
-        ("said", "holds"),
+        ("columns", "holds"),
         [
             ({}, True), ({"token": 3}, True),
             ({"token": 3, "state": "RUNNING", "error": None}, True),
@@ -174,13 +174,13 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
     )  # fmt: skip
     @scenario
     async def test_a_guard_holds_when_the_row_says_so(
-        self, store: Store, change: Names, said: dict[str, Any], *, holds: bool
+        self, store: Store, change: Names, columns: dict[str, Any], *, holds: bool
     ) -> None:
         put = operation("a", token=3, state="RUNNING", due_at=20.0)
         await store.commit(change(put))
-        guard = Is("operation", ("a",), said)
+        guard = Is("operation", ("a",), columns)
         answer = await store.commit(change(record("a", 1), guards=(guard,)))
-        assert answer == (None if holds else CommitRefusal(guard, whole(put)))
+        assert answer == (None if holds else CommitRefusal(guard, stored_row(put)))
         assert (await store.find(JournalRecord, ("a", 1)) is not None) == holds
 
     @scenario
@@ -201,7 +201,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         answers = await asyncio.gather(
             *(store.commit(change(record("a", n), raise_it, guards=(guard,))) for n in range(5))
         )
-        row = whole(operation("a", revision=1))
+        row = stored_row(operation("a", revision=1))
         assert answers == [None] + [CommitRefusal(guard, row)] * 4
         assert [await store.find(JournalRecord, ("a", n)) is not None for n in range(5)] == [
             True
@@ -220,9 +220,11 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
             operation("c"),
             Set("operation", ("a",), {"token": 9}),
         )
-        assert await store.commit(change(*writes)) == CommitRefusal(clash, whole(operation("a")))
+        assert await store.commit(change(*writes)) == CommitRefusal(
+            clash, stored_row(operation("a"))
+        )
         assert await store.find(OperationRecord, ("b",)) is None
-        assert await store.find(OperationRecord, ("a",)) == stored(operation("a"))
+        assert await store.find(OperationRecord, ("a",)) == stored_record(operation("a"))
         await store.commit(change(event("second")))
         assert [row["type"] for row in await store.list_events()] == ["first", "second"]
 
@@ -230,7 +232,10 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
     async def test_of_two_puts_of_one_key_the_first_wins(self, store: Store, change: Names) -> None:
         first, second = operation("a", tenant="north"), operation("a", tenant="south")
         waiting = [store.commit(change(first)), store.commit(change(second))]
-        assert [await answer for answer in waiting] == [None, CommitRefusal(second, whole(first))]
+        assert [await answer for answer in waiting] == [
+            None,
+            CommitRefusal(second, stored_row(first)),
+        ]
 
     @scenario
     async def test_a_set_changes_what_it_names(self, store: Store, change: Names) -> None:
@@ -239,7 +244,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
             await store.commit(change(Set("operation", ("a",), {"state": "STUCK", "error": "x"})))
             is None
         )
-        assert await store.find(OperationRecord, ("a",)) == stored(
+        assert await store.find(OperationRecord, ("a",)) == stored_record(
             operation("a", state="STUCK", error="x")
         )
 
@@ -266,8 +271,8 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
             CommitRefusal(missing, None),
             None,
         ]
-        assert await store.find(OperationRecord, ("a",)) == stored(operation("a"))
-        assert await store.find(OperationRecord, ("b",)) == stored(operation("b"))
+        assert await store.find(OperationRecord, ("a",)) == stored_record(operation("a"))
+        assert await store.find(OperationRecord, ("b",)) == stored_record(operation("b"))
         assert await store.find(JournalRecord, ("b", 1)) is None
         assert [row["type"] for row in await store.list_events()] == ["kept"]
 
@@ -294,7 +299,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         assert await store.commit(change(*writes)) is None
         assert await store.find(OperationRecord, ("a",)) is None
         assert await store.find(OperationRecord, ("b",)) is None
-        assert await store.find(OperationRecord, ("c",)) == stored(operation("c", token=7))
+        assert await store.find(OperationRecord, ("c",)) == stored_record(operation("c", token=7))
 
     @scenario
     async def test_next_numbers_grow_by_one_in_commit_order(
@@ -306,7 +311,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         assert found == ["e0", "f0", "e1", "f1", "e2", "f2"]
         for number, name in enumerate("abc", 1):
             await store.commit(change(operation(name, generation=Next("other"))))  # type: ignore[arg-type]
-            kept = stored(operation(name, generation=number))
+            kept = stored_record(operation(name, generation=number))
             assert await store.find(OperationRecord, (name,)) == kept
 
     @pytest.mark.parametrize(

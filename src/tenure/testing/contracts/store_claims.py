@@ -16,7 +16,7 @@ from tenure.testing.contracts.store_rows import (
     lease,
     operation,
     scenario,
-    stored,
+    stored_record,
 )
 
 
@@ -65,7 +65,9 @@ class ClaimPromises:
             Queue.OPERATIONS, "me", limit=2, but_plans=("new", "newest", "gone")
         )
         assert [one.id for one in some] == ["a", "d"], "what is left takes nobody's place"
-        assert await store.find(OperationRecord, ("b",)) == stored(operation("b", plan="new"))
+        assert await store.find(OperationRecord, ("b",)) == stored_record(
+            operation("b", plan="new")
+        )
         rest = await store.claim(Queue.OPERATIONS, "newer", limit=9, but_plans=["old"])
         assert [one.id for one in rest] == ["b", "c", "e"]
 
@@ -81,7 +83,7 @@ class ClaimPromises:
         ]
         after = "RUNNING" if state == "PENDING" else state
         claimed = operation("a", state=after, token=5, revision=8, worker="me")
-        assert await store.find(OperationRecord, ("a",)) == stored(claimed)
+        assert await store.find(OperationRecord, ("a",)) == stored_record(claimed)
 
     @scenario
     async def test_a_claim_fences_every_intent_that_is_not_burned(
@@ -103,7 +105,7 @@ class ClaimPromises:
             "i": (5, clock.at), "p": (5, None), "f": (5, None), "r": (5, clock.at), "b": (2, None),
             "known": (5, 3.0),
         }  # fmt: skip
-        assert await store.find(IntentRecord, ("other", "i")) == stored(
+        assert await store.find(IntentRecord, ("other", "i")) == stored_record(
             intent("other", "i", token=2)
         )
 
@@ -134,7 +136,9 @@ class ClaimPromises:
     ) -> None:
         await store.commit(change(operation("a"), intent("a", "one")))
         await store.claim(Queue.OPERATIONS, "me", limit=1)
-        assert await store.find(IntentRecord, ("a", "one")) == stored(intent("a", "one", token=1))
+        assert await store.find(IntentRecord, ("a", "one")) == stored_record(
+            intent("a", "one", token=1)
+        )
 
     @scenario
     async def test_a_stale_token_is_refused_after_a_takeover(

@@ -8,7 +8,7 @@ from tenure.ports.store import Change, CommitRefusal, Header, HeaderGuard, Is, N
 from tenure.testing.contracts.store_rows import Names, intent, operation, scenario
 
 STEP = ("operation", "step")
-RECORDED = Header(
+OPERATION = Header(
     "operation",
     ("id",),
     ("revision", "error"),
@@ -27,11 +27,11 @@ OUTBOX = Header(
 )  # fmt: skip
 
 
-def recorded(name: str, revision: int, *, token: int = 0, id: str = "") -> Change:  # noqa: A002
+def record_change(name: str, revision: int, *, token: int = 0, id: str = "") -> Change:  # noqa: A002
     """The record that an operation goes from this revision to the next."""
     return Change(
         id,
-        headers=(RECORDED, JOURNAL, OUTBOX, INTENT),
+        headers=(OPERATION, JOURNAL, OUTBOX, INTENT),
         lines=(
             (name, revision + 1, f"at {revision}", "runtime", token, revision),
             (name, revision, "north", "done", "runtime", 2.0, "{}"),
@@ -48,7 +48,7 @@ class LinePromises:
     async def test_lines_are_written_whole_and_numbered(self, store: Store, change: Names) -> None:
         for name in "ab":
             await store.commit(change(operation(name), intent(name, "runtime")))
-        together = [recorded(name, revision) for revision in range(3) for name in "ab"]
+        together = [record_change(name, revision) for revision in range(3) for name in "ab"]
         answers = await asyncio.gather(*map(store.commit, together))
         assert answers == [None] * 6
         for name in "ab":
@@ -74,8 +74,8 @@ class LinePromises:
     ) -> None:
         await store.commit(change(operation("a", revision=4), intent("a", "runtime", token=2)))
         late, fenced, fine = (
-            recorded("a", 3, token=2, id="late"), recorded("a", 4, token=1, id="fenced"),
-            recorded("a", 4, token=2, id="fine"),
+            record_change("a", 3, token=2, id="late"), record_change("a", 4, token=1, id="fenced"),
+            record_change("a", 4, token=2, id="fine"),
         )  # fmt: skip
         by_revision, by_token, none = await asyncio.gather(*map(store.commit, (late, fenced, fine)))
         assert isinstance(by_revision, CommitRefusal)
@@ -98,7 +98,7 @@ class LinePromises:
         self, store: Store, change: Names
     ) -> None:
         await store.commit(change(operation("a"), intent("a", "runtime")))
-        await store.commit(recorded("a", 0))
+        await store.commit(record_change("a", 0))
         there = Change(
             "", writes=(Set("operation", ("a",), {"revision": 9}),),
             headers=(JOURNAL,), lines=(("a", 0, "north", "done", "x", 2.0, "{}"),),
@@ -122,7 +122,7 @@ class LinePromises:
         await store.commit(change(operation("a"), intent("a", "runtime")))
         odd = Change("", headers=(Header("moon", ("id",), ("x",)),), lines=(("a", 1),))
         both = await asyncio.gather(
-            store.commit(recorded("a", 0)), store.commit(odd), return_exceptions=True
+            store.commit(record_change("a", 0)), store.commit(odd), return_exceptions=True
         )
         assert both[0] is None
         assert isinstance(both[1], Defect)
@@ -134,7 +134,7 @@ class LinePromises:
         await store.commit(change(operation("a"), intent("a", "runtime")))
         odd = Change(
             "",
-            headers=(INTENT, RECORDED),
+            headers=(INTENT, OPERATION),
             lines=(("a", "runtime", 5, ""), ("a", 1, "", "runtime", 5, 0)),
         )
         refused = await store.commit(odd)
@@ -149,10 +149,10 @@ class LinePromises:
         self, store: Store, change: Names
     ) -> None:
         await store.commit(change(operation("a"), intent("a", "runtime")))
-        for header, line in ((JOURNAL, ("a", 1, "north")), (RECORDED, ("a", 1, "", "runtime"))):
+        for header, line in ((JOURNAL, ("a", 1, "north")), (OPERATION, ("a", 1, "", "runtime"))):
             short = Change("", headers=(header,), lines=(line,))
             answers = await asyncio.gather(
-                _asked(store, short), _asked(store, recorded("b", 0)), return_exceptions=True
+                _commit(store, short), _commit(store, record_change("b", 0)), return_exceptions=True
             )
             assert isinstance(answers[0], Defect)
             assert isinstance(answers[1], CommitRefusal)
@@ -173,6 +173,6 @@ class LinePromises:
         assert [row["sequence"] for row in await store.list_events(limit=10)] == [1, 2, 3]
 
 
-async def _asked(store: Store, change: Change) -> CommitRefusal | None:
+async def _commit(store: Store, change: Change) -> CommitRefusal | None:
     """A refusal may come at once or with the answer."""
     return await store.commit(change)

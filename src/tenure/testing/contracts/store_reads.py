@@ -18,7 +18,7 @@ from tenure.testing.contracts.store_rows import (
     operation,
     record,
     scenario,
-    stored,
+    stored_record,
 )
 
 
@@ -40,9 +40,15 @@ class ReadPromises:
         await store.commit(change(operation("a"), operation("b"), *puts))
         loaded = await store.load("a")
         assert loaded is not None
-        assert loaded.operation == stored(operation("a"))
-        assert list(loaded.journal) == [stored(record("a", 2)), stored(record("a", 10))]
-        assert list(loaded.intents) == [stored(intent("a", "m")), stored(intent("a", "z"))]
+        assert loaded.operation == stored_record(operation("a"))
+        assert list(loaded.journal) == [
+            stored_record(record("a", 2)),
+            stored_record(record("a", 10)),
+        ]
+        assert list(loaded.intents) == [
+            stored_record(intent("a", "m")),
+            stored_record(intent("a", "z")),
+        ]
         assert await store.load("missing") is None
 
     @scenario
@@ -84,7 +90,7 @@ class ReadPromises:
         ]
         assert names(await store.list_operations("north", states=["STUCK"], after="a")) == ["c"]
         assert list(await store.list_operations("south")) == [
-            stored(operation("bb", tenant="south"))
+            stored_record(operation("bb", tenant="south"))
         ]
         assert names(await store.list_operations("west")) == []
 
@@ -192,13 +198,15 @@ class ReadPromises:
 
     @scenario
     async def test_counts_the_events_of_each_agent(self, store: Store, change: Names) -> None:
-        def told(agent: str) -> Put:
+        def agent_event(agent: str) -> Put:
             put = event("told")
             counted = Next(f"event/{agent}")
             return replace(put, row={**put.row, "agent": agent, "sequence": counted})
 
-        await store.commit(change(told("a"), told("b"), told("a")))
-        await asyncio.gather(*(store.commit(change(told("a"), told("b"))) for _ in range(5)))
+        await store.commit(change(agent_event("a"), agent_event("b"), agent_event("a")))
+        await asyncio.gather(
+            *(store.commit(change(agent_event("a"), agent_event("b"))) for _ in range(5))
+        )
         found = await store.list_events(limit=100)
         for agent in ("a", "b"):
             numbers = [row["sequence"] for row in found if row["agent"] == agent]
@@ -209,15 +217,15 @@ class ReadPromises:
     async def test_numbers_of_events_begin_anew_in_a_later_epoch(
         self, store: Store, change: Names
     ) -> None:
-        def told(agent: str) -> Put:
+        def agent_event(agent: str) -> Put:
             put = event("told")
             counted = Next(f"event/{agent}")
             return replace(put, row={**put.row, "agent": agent, "sequence": counted})
 
-        answers = [store.commit(change(told("a"), told("b"), told("a")))]
-        await asyncio.gather(*answers, store.begin_epoch(3), store.commit(change(told("a"))))
+        answers = [store.commit(change(agent_event("a"), agent_event("b"), agent_event("a")))]
+        await asyncio.gather(*answers, store.begin_epoch(3), store.commit(change(agent_event("a"))))
         await store.begin_epoch(3)
-        await store.commit(change(told("a"), told("b"), told("c")))
+        await store.commit(change(agent_event("a"), agent_event("b"), agent_event("c")))
         numbers: dict[object, list[Value]] = {}
         for row in await store.list_events(limit=100):
             numbers.setdefault(row["agent"], []).append(row["sequence"])

@@ -19,7 +19,7 @@ from tenure.ports.store import (
     Store,
     Value,
 )
-from tenure.testing.contracts.store_rows import Names, scenario, whole
+from tenure.testing.contracts.store_rows import Names, scenario, stored_row
 
 ODD = 'it\'s "said":\n[1,{null}],\\ ☃ '
 """Text with everything in it that some way of writing a row down means something by."""
@@ -36,7 +36,7 @@ WORDS = {
     ("finding", "kind"): "DRIFT", ("edge", "kind"): "grant",
 }  # fmt: skip
 """Columns that hold one of a few words, and one of them."""
-FIXED = "audit"
+APPEND_ONLY_TABLE = "audit"
 """The table whose rows never change."""
 
 
@@ -80,9 +80,9 @@ class RefusalPromises:
         taken = [store.commit(change(put)) for put in puts]
         assert [await answer for answer in taken] == [None] * len(puts)
         clashes = await asyncio.gather(*(store.commit(change(put)) for put in puts))
-        assert clashes == [CommitRefusal(put, whole(put)) for put in puts]
+        assert clashes == [CommitRefusal(put, stored_row(put)) for put in puts]
         for put in puts:
-            row, key = whole(put), _key(put)
+            row, key = stored_row(put), _key(put)
             assert await store.commit(change(guards=(Is(put.table, key, row),))) is None
             unmet = [
                 Is(put.table, key, {**row, column: said})
@@ -102,7 +102,7 @@ class RefusalPromises:
         for table, shape in TABLES.items():
             put = odd_row(table)
             key, column = _key(put), shape.columns[-1]
-            value = _sure(whole(put)[column])
+            value = _sure(stored_row(put)[column])
             for what in (
                 Is(table, key, {column: value}),
                 Is(table, key, {column: None}),
@@ -116,9 +116,9 @@ class RefusalPromises:
     async def test_a_column_that_is_empty_is_told_as_empty(
         self, store: Store, change: Names
     ) -> None:
-        for table in TABLES.keys() - {FIXED}:
+        for table in TABLES.keys() - {APPEND_ONLY_TABLE}:
             put = odd_row(table)
-            key, before, row = _key(put), whole(put), whole(put)
+            key, before, row = _key(put), stored_row(put), stored_row(put)
             await store.commit(change(put))
             for column in put.row:
                 with suppress(Defect):  # it may not be empty

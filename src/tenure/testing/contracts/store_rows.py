@@ -150,13 +150,13 @@ def lease(worker: str, until: float) -> Put:
     return Put("lease", (f"worker/{worker}",), {"holder": worker, "token": 1, "until": until})
 
 
-def stored(put: Put) -> Any:
+def stored_record(put: Put) -> Any:
     """The record of the row that a `Put` without `Next` leaves."""
     record = RECORD_NAMED[put.table]
-    return record(**{**dict.fromkeys(record.__annotations__), **whole(put)})
+    return record(**{**dict.fromkeys(record.__annotations__), **stored_row(put)})
 
 
-def whole(put: Put) -> Row:
+def stored_row(put: Put) -> Row:
     """The row that a `Put` without `Next` leaves."""
     key = dict(zip(TABLES[put.table].key, put.key, strict=True))
     return {**key, **put.row}  # type: ignore[dict-item]
@@ -166,10 +166,10 @@ class Names:
     """Gives each change an id of its own."""
 
     def __init__(self) -> None:
-        self.given = 0
+        self.count = 0
 
     def __call__(
         self, *writes: Put | Set | Drop, guards: tuple[Is, ...] = (), admits: bool = False
     ) -> Change:
-        self.given += 1
-        return Change(f"change-{self.given}", guards, writes, admits)
+        self.count += 1
+        return Change(f"change-{self.count}", guards, writes, admits)
