@@ -17,7 +17,7 @@ from proofs.reconcilers.scenarios import OVER, PROVE, SCENARIOS, DamagedStage, r
 from tenure.app.plane import Plane
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.ports.store import Row, Store
-from tenure.reconcilers.driver import Driver, Ways
+from tenure.reconcilers.driver import Driver, ReconcilePolicy
 from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.loop import EPOCH, Dead, SeededLoop, run
 from tenure.testing.memory_store import MemoryStore, Tables
@@ -98,8 +98,8 @@ class PassRunner:
 
     def _of(self, plane: Plane) -> Callable[[], Awaitable[object]]:
         if not self._relays:
-            driver = Driver(plane, clock=self._stage.clock, ways=Ways())
-            return lambda: driver.look("", False)  # noqa: FBT003 (as the face asks)
+            driver = Driver(plane, clock=self._stage.clock, policy=ReconcilePolicy())
+            return lambda: driver.run_now("", False)  # noqa: FBT003 (as the face asks)
         relay = relay_of(self._stage, plane, self._process)
 
         async def carry() -> None:

@@ -41,7 +41,7 @@ from tenure.core.subscription import SubscriptionKind
 from tenure.ports.plane_api import OwnedAgents
 from tenure.ports.store import Change, CommitRefusal, Drop, Put, Row, Store
 from tenure.reconcilers import driver, leases
-from tenure.reconcilers.driver import RECONCILERS, Driver, Ways
+from tenure.reconcilers.driver import RECONCILERS, Driver, ReconcilePolicy
 from tenure.testing.fakes import FakeProvider, World
 from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.loop import Dead, SeededLoop
@@ -268,9 +268,11 @@ class ReconcilersSimulation(Simulation):
     async def _pass(self, plane: Any) -> None:
         mine = self.drivers.get(id(plane))
         if mine is None:
-            mine = self.drivers[id(plane)] = Driver(plane, clock=self.clock, ways=Ways())
+            mine = self.drivers[id(plane)] = Driver(
+                plane, clock=self.clock, policy=ReconcilePolicy()
+            )
         with suppress(CallerError):
-            await mine.look("", False)  # noqa: FBT003 (as the face asks)
+            await mine.run_now("", False)  # noqa: FBT003 (as the face asks)
         if self.delivers:
             await self.delivery.carry(plane)
 

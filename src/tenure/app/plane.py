@@ -40,7 +40,7 @@ class Plane:
     catalogue: Catalogue
     providers: Mapping[str, Provider]
     in_flight: InFlight = field(default_factory=InFlight)
-    reconciled: ReconcileState = field(default_factory=ReconcileState)
+    reconcile_state: ReconcileState = field(default_factory=ReconcileState)
     deliveries: DeliveryCounters = field(default_factory=DeliveryCounters)
     commits: Wakeup = field(default_factory=Wakeup)
     """Notified of every commit of this process, if the store reports them."""

@@ -1,8 +1,8 @@
-"""Nobody waits in vain for an acknowledgement, and one that does not come is told.
+"""No operation waits for an acknowledgement that cannot come; a missing one is reported.
 
-A plane that dies while it takes a subscription away, or a reaction that is lost, leaves somebody
-waiting for one who is gone: that is released here.  Whoever is there and silent is a finding for as
-long as it is missing; only itself, or an operator, can acknowledge.
+If a plane dies while it removes a subscription, or if a reaction is lost, an operation may wait for
+a subscriber that no longer exists.  This reconciler ends such a wait.  If the subscriber exists,
+the missing acknowledgement is a finding; only the subscriber or an operator can acknowledge.
 """
 
 from typing import cast
@@ -17,30 +17,32 @@ from tenure.core.roles import Caller, Role
 from tenure.ports.store import Row
 from tenure.reconcilers.term import FindingSubject, Term, Tick
 
-SENTENCE = "Nobody waits in vain for an acknowledgement."
+SENTENCE = "No operation waits for an acknowledgement that cannot come."
 NAME = "acknowledgements"
-TOLD_SECONDS = 60.0
-"""How long an acknowledgement may be missing before it is told."""
-GOES_ON = "; it is gone, and the operation goes on"
-LEFT = "; it is gone, and the operation goes on when a process of the newer release leads"
+REPORT_AFTER_SECONDS = 60.0
+"""How long an acknowledgement may be missing before it is reported."""
+CONTINUES = "; it is gone, and the operation goes on"
+CONTINUES_LATER = (
+    "; it is gone, and the operation goes on when a process of the newer release leads"
+)
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
-    """Look at everything that is waited for, and put right as much as one look may."""
+    """Check every missing acknowledgement; end at most `limit` waits."""
     term = term or Term(plane, NAME)
     seen = fixed = 0
     async for row in every(plane.store, "awaited", {"acknowledged_at": None}):
         seen += 1
         fate = await acknowledgements.wait_state_of(plane, row)
         if fate is WaitState.WAITS:
-            if cast(float, row["since"]) <= plane.store.now() - TOLD_SECONDS:
+            if cast(float, row["since"]) <= plane.store.now() - REPORT_AFTER_SECONDS:
                 await _report(plane, term, row)
         elif not term.read_only and fixed < limit:
             caller = Caller(str(row["tenant"]), f"reconciler {term.reconciler}", Role.OPERATOR)
             ended = await acknowledgements.close_wait(plane, caller, row, fate)
             fixed += ended
             if fate is WaitState.GONE:
-                await _report(plane, term, row, GOES_ON if ended else LEFT)
+                await _report(plane, term, row, CONTINUES if ended else CONTINUES_LATER)
     await term.settle_unseen()
     return Tick(seen, fixed)
 
@@ -54,5 +56,5 @@ async def _report(plane: Plane, term: Term, row: Row, done: str = "") -> None:
         f"operation {operation} waits for the acknowledgement of {known['name']!s}"
         f" since {in_utc(since)}{done}",
         about=FindingSubject(str(row["tenant"]), str(row["agent"])),
-        said={"operation": operation, "subscription": subscription, "since": since},
+        details={"operation": operation, "subscription": subscription, "since": since},
     )  # fmt: skip

@@ -1,9 +1,9 @@
-"""Which providers say nothing at a look: each costs it three waits at most, and no other its turn.
+"""A circuit breaker for one reconcile pass: an unresponsive provider delays it by three timeouts.
 
-A call that is not answered in time may be about one thing that hangs.  A provider is silent, and is
-not asked again at this look, when two such calls follow each other and nobody else had an answer
-meanwhile; or when it was waited for three times in all, whoever had an answer.  What hung is asked
-last at the next look, behind all that can be answered.
+It never delays the calls to other providers.  One call may time out because of one resource that
+hangs.  So a provider is skipped for the rest of the pass after two timeouts in a row without any
+answer between them, or after three waits in all.  Resources whose calls timed out come last in the
+next pass.
 """
 
 import asyncio
@@ -14,66 +14,66 @@ from contextlib import asynccontextmanager
 from tenure.app.plane import Plane
 from tenure.core.errors import ProviderError
 
-LOOK_SECONDS = 10.0
-"""How long one call may take."""
-CALLS = 2
-"""So many without an answer, one after the other, are a provider's silence."""
-WAITS = 3
-"""So many waits for one provider are all that a look has time for; side by side they are one."""
-PASSED_OVER, HUNG = 1, 2
-"""Whose turn is later: what was asked the last time makes way for what was not."""
+CALL_SECONDS = 10.0
+"""The time limit of one call."""
+TIMEOUTS_MAX = 2
+"""After so many timeouts in a row the provider is skipped."""
+WAITS_MAX = 3
+"""After so many waits the provider is skipped; timeouts at the same time are one wait."""
+SKIPPED, TIMED_OUT = 1, 2
+"""The order in the next pass: skipped resources come after others, and timed out ones last."""
 
 
-class Silence:
-    """What one look of one reconciler has heard so far, by provider; each key has a name."""
+class ProviderBreaker:
+    """The answers and timeouts of one pass of one reconciler, by provider."""
 
     def __init__(self, plane: Plane, reconciler: str) -> None:
-        """Nothing was asked yet; what hung at the look before is known by this process."""
-        self._before = plane.reconciled.hung.get(reconciler, {})
-        self._now = plane.reconciled.hung[reconciler] = {}
-        self._heard = Counter[str]()
-        self._missed = Counter[str]()
+        """Begin a pass; the process remembers which calls timed out in the last one."""
+        self._last_pass = plane.reconcile_state.hung.get(reconciler, {})
+        self._this_pass = plane.reconcile_state.hung[reconciler] = {}
+        self._answers = Counter[str]()
+        self._timeouts = Counter[str]()
         self._waits = Counter[str]()
         self._waited_until: dict[str, float] = {}
-        self.whole = True
-        """Whether everything was asked and answered."""
+        self.is_complete = True
+        """Whether every call of this pass was made and answered."""
 
-    def turn(self, key: str) -> int:
-        """Its place: what has not hung is asked first."""
-        return self._before.get(key, 0)
+    def order_of(self, key: str) -> int:
+        """The sort order of this key: keys whose calls timed out in the last pass come last."""
+        return self._last_pass.get(key, 0)
 
-    def passes_over(self, slot: str, key: str) -> bool:
-        """Whether its provider is silent, so that it is not asked at this look."""
-        if self._missed[slot] < CALLS and self._waits[slot] < WAITS:
+    def skips(self, slot: str, key: str) -> bool:
+        """Whether the provider is unresponsive, so that this call is not made in this pass."""
+        if self._timeouts[slot] < TIMEOUTS_MAX and self._waits[slot] < WAITS_MAX:
             return False
-        self.whole = False
-        if key in self._before:
-            self._now.setdefault(key, PASSED_OVER)
+        self.is_complete = False
+        if key in self._last_pass:
+            self._this_pass.setdefault(key, SKIPPED)
         return True
 
     @asynccontextmanager
-    async def asking(self, slot: str, key: str) -> AsyncIterator[None]:
-        """One call about this key; TimeoutError if it takes too long.
+    async def call(self, slot: str, key: str) -> AsyncIterator[None]:
+        """Make one call about this key within the block; TimeoutError if it takes too long.
 
-        Calls may be under way side by side: one that is answered speaks for all that had begun.
+        Calls may run at the same time: one answer counts for all calls that had begun by then.
         """
-        heard, loop = self._heard[slot], asyncio.get_running_loop()
+        answers, loop = self._answers[slot], asyncio.get_running_loop()
         began = loop.time()
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(CALL_SECONDS):
                 yield
         except TimeoutError:
-            self.whole = False
-            self._now[key] = HUNG
-            self._missed[slot] += self._heard[slot] == heard
+            self.is_complete = False
+            self._this_pass[key] = TIMED_OUT
+            self._timeouts[slot] += self._answers[slot] == answers
             self._waits[slot] += began >= self._waited_until.get(slot, began)
             self._waited_until[slot] = loop.time()
             raise
         except ProviderError:
-            self._answered(slot)
+            self._record_answer(slot)
             raise
-        self._answered(slot)
+        self._record_answer(slot)
 
-    def _answered(self, slot: str) -> None:
-        self._heard[slot] += 1
-        self._missed[slot] = 0
+    def _record_answer(self, slot: str) -> None:
+        self._answers[slot] += 1
+        self._timeouts[slot] = 0

@@ -1,9 +1,9 @@
-"""Whatever a destination does not take is told.
+"""Every destination that does not accept events is reported.
 
-There is one finding for each destination, however many events it has not taken: it stands while
-one agent's stream is parked there, or while it takes nothing at all.  It ends when the events were
-taken at last, or a person has discarded them.  What is left of a destination that is gone, since a
-plane died on the way, goes here.
+There is one finding for each destination, however many events it has not accepted.  The finding is
+open while a stream of an agent is parked there, or while deliveries to it fail.  It is resolved
+when the events were accepted or an operator has discarded them.  If a plane died while it removed a
+destination, this reconciler drops the rows that are left.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from tenure.core.instant import in_utc
 from tenure.ports.store import Row
 from tenure.reconcilers.term import FindingSubject, Term, Tick
 
-SENTENCE = "Whatever a destination does not take is told."
+SENTENCE = "Every destination that does not accept events is reported."
 NAME = "letters"
-TOLD_SECONDS = 60.0
-"""How long a destination may take nothing before that is told."""
+REPORT_AFTER_SECONDS = 60.0
+"""How long deliveries to a destination may fail before that is reported."""
 
 
 @dataclass(slots=True)
@@ -28,16 +28,16 @@ class _Streams:
     """The parked streams of one destination."""
 
     agent: str
-    """Of the first."""
+    """The agent of the first stream."""
     why: str
     since: float
     count: int = 0
     given_up: int = 0
-    """Those that wait for a person."""
+    """How many of the streams wait for an operator."""
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
-    """Look at every parked stream, and then at every destination."""
+    """Read every parked stream, and then check every destination."""
     term = term or Term(plane, NAME)
     seen = fixed = 0
     parked: dict[str, _Streams] = {}
@@ -49,14 +49,14 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
         one.since = min(one.since, since)
         one.count += 1
         one.given_up += row["due_at"] is None
-    before = plane.store.now() - TOLD_SECONDS
+    before = plane.store.now() - REPORT_AFTER_SECONDS
     async for cursor in every(plane.store, "cursor"):
         streams = parked.pop(str(cursor["destination"]), None)
         failing = cursor["since"] is not None and cast(float, cursor["since"]) <= before
         if streams is not None or failing:
             seen += failing
             await _report(plane, term, cursor, streams, failing=failing)
-    for destination in list(parked)[:limit]:  # a stream is not parked before its cursor is there
+    for destination in list(parked)[:limit]:  # no cursor: the destination was removed
         if not term.read_only:
             fixed += await subscriptions.drop_letters(plane, destination, guards=term.fence())
     await term.settle_unseen()
@@ -71,12 +71,12 @@ async def _report(
     name, tenant = destination, ""
     if known is not None:
         name, tenant = f"subscription {known['name']!s}", str(known["tenant"])
-    said: dict[str, object] = {"destination": destination}
+    details: dict[str, object] = {"destination": destination}
     what: list[str] = []
     if failing:
         since = cast(float, cursor["since"])
         what.append(f"takes nothing since {in_utc(since)}: {cursor['why']!s}")
-        said["failing_since"] = since
+        details["failing_since"] = since
     agent = ""
     if streams is not None:
         letters = await plane.store.count_rows("letter", {"destination": destination})
@@ -87,11 +87,11 @@ async def _report(
             f"has not taken {letters} events {whose} since {in_utc(streams.since)}:"
             f" {streams.why}; {tried}"
         )
-        said |= {"letters": letters, "parked": streams.count, "since": streams.since}
+        details |= {"letters": letters, "parked": streams.count, "since": streams.since}
     if missed := cast(int, cursor["missed"]):
         what.append(f"has missed {missed} events, which are no longer kept")
-        said["missed"] = missed
+        details["missed"] = missed
     await term.report(
         FindingKind.CONFIRMED, destination, f"{name} {', and '.join(what)}",
-        about=FindingSubject(tenant, agent), said=said,
+        about=FindingSubject(tenant, agent), details=details,
     )  # fmt: skip

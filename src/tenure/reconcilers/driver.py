@@ -1,7 +1,7 @@
-"""Drives the reconcilers: who leads, how often they look, and what happens when one fails.
+"""Runs the reconcilers in the process that leads, each at its own interval.
 
-One that fails is tried again at its next turn; what it did before that stays, since each step of a
-reconciler stands for itself.
+A pass that fails is repeated at the next interval.  The changes that it made before stay, as each
+of them is complete by itself.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from tenure.reconcilers import (
     retention,
 )
 from tenure.reconcilers.leader import Leader
-from tenure.reconcilers.term import KEPT_FOR, LEADERS, KeptFor, Term, Tick
+from tenure.reconcilers.term import DEFAULT_RETENTION, LEADERS, RetentionPeriods, Term, Tick
 
 log = logging.getLogger("tenure.reconcilers")
-LIMIT = 500
-"""What one look may see of what is looked at one by one, or do."""
+ITEMS_MAX = 500
+"""How many items one pass may check one by one, or change."""
 TTL_SECONDS = 15.0
-"""How long the lead is taken for; it is renewed at a third of that."""
+"""The time to live of the leader's lease; it is renewed after a third of it."""
 SOON_SECONDS = 1.0
-"""The least between two looks of one reconciler."""
+"""The shortest time between two passes of one reconciler."""
 
 
 class Reconciler(Protocol):
@@ -45,7 +45,7 @@ class Reconciler(Protocol):
     SENTENCE: str
 
     def tick(self, plane: Plane, *, limit: int, term: Term) -> Awaitable[Tick]:
-        """Look, and put right what can be; level-based, so it may be done at any time again."""
+        """Make one pass: compare and repair.  It is level-based, so it may run at any time."""
         ...
 
 
@@ -59,107 +59,107 @@ RECONCILERS: Final[dict[str, Reconciler]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """How the reconcilers of a plane are to act.
+class ReconcilePolicy:
+    """The policy of a plane's reconcilers.
 
     Args:
-        seconds: how often each looks, less up to a quarter by chance.
-        repairs: whether drift is repaired where an agent does not say; else it is reported.
-        kept: how long what is over is kept.
+        seconds: the interval between passes, minus a random part of up to a quarter.
+        repairs: whether drift is repaired if the agent's spec does not say; else it is reported.
+        retention: how long resolved findings and ended operations are kept.
     """
 
     seconds: float = 30.0
     repairs: bool = True
-    kept: KeptFor = KEPT_FOR
+    retention: RetentionPeriods = DEFAULT_RETENTION
 
 
 @asynccontextmanager
 async def reconciling(
-    plane: Plane, *, clock: Clock, seconds: float = 30.0, ways: Ways | None = None
+    plane: Plane, *, clock: Clock, seconds: float = 30.0, policy: ReconcilePolicy | None = None
 ) -> AsyncIterator[None]:
-    """Look every so many seconds for as long as this process leads, until the block is left."""
-    driver = Driver(plane, clock=clock, ways=ways or Ways(seconds))
-    plane.reconciled.look = driver.look
+    """Run the reconcilers while this process leads, until the block is left."""
+    driver = Driver(plane, clock=clock, policy=policy or ReconcilePolicy(seconds))
+    plane.reconcile_state.run_now = driver.run_now
     async with background(driver.drive(), name="tenure reconcilers"):
         try:
             yield
         finally:
-            plane.reconciled.look = None
+            plane.reconcile_state.run_now = None
 
 
 def _not_leading() -> Conflict:
-    message = "another process has just been asked the same, and leads: ask again"
+    message = "another process has received the same request and leads now: send the request again"
     return Conflict(message, code=ConflictCode.NOT_LEADING)
 
 
 class Driver:
     """The reconcilers of one process."""
 
-    def __init__(self, plane: Plane, *, clock: Clock, ways: Ways) -> None:
+    def __init__(self, plane: Plane, *, clock: Clock, policy: ReconcilePolicy) -> None:
         self._plane = plane
         self._clock = clock
-        self._ways = ways
+        self._policy = policy
         self.leader = Leader(plane, LEADERS, ttl_seconds=TTL_SECONDS)
-        self._one = asyncio.Lock()
-        """Two looks of one process take turns: each would count what the other is about to do."""
+        self._lock = asyncio.Lock()
+        """Held during a pass: two passes at the same time would count the same changes."""
 
     async def drive(self) -> None:
-        """Lead if nobody else does, and look; for ever."""
-        looking: asyncio.Task[None] | None = None
+        """Try to lead, and run the reconcilers while this process leads; never returns."""
+        running: asyncio.Task[None] | None = None
         try:
             while True:
-                if looking is not None and looking.done():
-                    looking = None  # it failed, and said so
-                if await self._lead() and looking is None:
-                    looking = asyncio.ensure_future(self._look_for_ever())
-                elif not self.leader.token and looking is not None:
-                    await cancel_and_wait(looking)  # its fence refuses what it still intends
-                    looking = None
-                self._plane.reconciled.leads = bool(self.leader.token)
+                if running is not None and running.done():
+                    running = None  # it failed, and has logged why
+                if await self._lead() and running is None:
+                    running = asyncio.ensure_future(self._run_forever())
+                elif not self.leader.token and running is not None:
+                    await cancel_and_wait(running)  # the fence refuses its further changes
+                    running = None
+                self._plane.reconcile_state.leads = bool(self.leader.token)
                 await self._clock.sleep(TTL_SECONDS / 3)
         finally:
-            if looking is not None:
-                await cancel_and_wait(looking)
-            self._plane.reconciled.leads = False
-            await self._give_back()
+            if running is not None:
+                await cancel_and_wait(running)
+            self._plane.reconcile_state.leads = False
+            await self._resign()
 
     async def _lead(self) -> bool:
         try:
             return await self.leader.renew()
         except StoreError as error:
-            log.warning("the lead was not renewed: %s", error)
+            log.warning("reconcilers: the leader's lease was not renewed: %s", error)
             return bool(self.leader.token)
 
-    async def _give_back(self) -> None:
+    async def _resign(self) -> None:
         try:
             await self.leader.resign()
         except StoreError as error:
-            log.warning("the lead is not given back (%s); it will lapse", error)
+            log.warning("reconcilers: the leader's lease was not released (%s); it lapses", error)
 
-    async def _look_for_ever(self) -> None:
-        """Each reconciler at its own time, one after the other."""
+    async def _run_forever(self) -> None:
+        """Run each reconciler when it is due, one after the other."""
         now = self._clock.monotonic()
         due = {name: now + self._pause() for name in RECONCILERS}
         while True:
             name = min(due, key=lambda one: due[one])
             await self._clock.sleep(max(0.0, due[name] - self._clock.monotonic()))
             try:
-                look, again = await self._tick(name, dry_run=False)
+                report, again = await self._tick(name, dry_run=False)
             except Conflict:
-                return  # somebody else leads by now
+                return  # another process leads by now
             pause = self._pause()
-            if again is not None and not look.error:
+            if again is not None and not report.error:
                 pause = min(pause, max(SOON_SECONDS, again - self._plane.store.now()))
             due[name] = self._clock.monotonic() + pause
 
     def _pause(self) -> float:
-        return self._ways.seconds * (1.0 - self._plane.entropy.fraction() / 4.0)
+        return self._policy.seconds * (1.0 - self._plane.entropy.fraction() / 4.0)
 
-    async def look(self, name: str, dry_run: bool) -> Sequence[PassReport]:  # noqa: FBT001 (see LookNow)
-        """Let one reconciler look now, or all of them.
+    async def run_now(self, name: str, dry_run: bool) -> Sequence[PassReport]:  # noqa: FBT001 (see RunNow)
+        """Run one reconciler now, or all of them.
 
-        This process takes the lead for it: who had it, or has died with it, may have no face that
-        could be asked.  Conflict if yet another one did the same at the same time.
+        This process takes the lead, since the process that has it may have no HTTP API or may be
+        dead.  Conflict if a third process takes the lead at the same time.
         """
         if name and name not in RECONCILERS:
             known = ", ".join(RECONCILERS)
@@ -173,25 +173,29 @@ class Driver:
         plane, one = self._plane, RECONCILERS[name]
         sentence = one.SENTENCE
         began = self._clock.monotonic()
-        async with self._one:
+        async with self._lock:
             if not dry_run and not self.leader.token:
-                raise _not_leading()  # deposed meanwhile: without a token nothing would be fenced
+                raise _not_leading()  # without a fence token the changes would not be guarded
             term = Term(
                 plane,
                 name,
                 token=self.leader.token,
                 dry_run=dry_run,
-                repairs=self._ways.repairs,
-                kept=self._ways.kept,
+                repairs=self._policy.repairs,
+                retention=self._policy.retention,
             )
             try:
-                done = await one.tick(plane, limit=LIMIT, term=term)
+                done = await one.tick(plane, limit=ITEMS_MAX, term=term)
             except Exception as error:
-                plane.reconciled.fail(name)
-                log.exception("%s: this could not be seen to; again in a while", sentence)
-                return PassReport(name, sentence, told=term.told, error=repr(error)), None
+                plane.reconcile_state.fail(name)
+                log.exception(
+                    "reconciler %s failed; next attempt in %g s", name, self._policy.seconds
+                )
+                return PassReport(name, sentence, sightings=term.sightings, error=repr(error)), None
         if not dry_run:
             seconds = self._clock.monotonic() - began
             now = plane.store.now()
-            plane.reconciled.add(name, seen=done.seen, fixed=done.fixed, seconds=seconds, now=now)
-        return PassReport(name, sentence, done.seen, done.fixed, term.told), done.retry_at
+            plane.reconcile_state.add(
+                name, seen=done.seen, fixed=done.fixed, seconds=seconds, now=now
+            )
+        return PassReport(name, sentence, done.seen, done.fixed, term.sightings), done.retry_at

@@ -1,8 +1,8 @@
 """Every process is in the epoch that its plane is in.
 
-Unlike the other reconcilers it runs in every process, whoever leads: one that has not learned of a
-restore would go on where the plane was.  What it remembers of the audit log outside the store is
-what a store that was put back by hand is known by.
+Unlike the other reconcilers it runs in every process, not only in the leader: a process that does
+not know of a restore would continue in the old epoch.  It also writes a watermark of the audit log
+outside the store.  A store that was replaced by an older copy is recognised by that watermark.
 """
 
 import logging
@@ -18,14 +18,14 @@ from tenure.ports.clock import Clock
 log = logging.getLogger("tenure.reconcilers")
 SENTENCE = "Every process is in the epoch that its plane is in."
 SHARED_SECONDS = 5.0
-"""Between two watermarks of one process."""
+"""The longest interval between two passes of a process on a shared store."""
 
 
 @asynccontextmanager
 async def following(plane: Plane, *, clock: Clock, seconds: float) -> AsyncIterator[None]:
-    """Look every so many seconds until the block is left, and remember once more then.
+    """Run a pass at this interval until the block is left, and write a last watermark then.
 
-    On a shared store it is looked at more often: that bounds what can be lost unnoticed.
+    On a shared store the interval is shorter: it bounds the commits that can be lost unnoticed.
     """
     if plane.shared:
         seconds = min(seconds, SHARED_SECONDS)
@@ -36,7 +36,7 @@ async def following(plane: Plane, *, clock: Clock, seconds: float) -> AsyncItera
         try:
             await epochs.note(plane)
         except StoreError as error:
-            log.warning("the end of the audit log is not remembered: %s", error)
+            log.warning("the watermark of the audit log was not written: %s", error)
         except StoreRewound as error:
             await _stop(plane, error)
 
@@ -47,14 +47,14 @@ async def _follow(plane: Plane, clock: Clock, seconds: float) -> None:
         try:
             await tick(plane)
         except Exception:
-            log.exception("the plane's epoch was not looked at; again in %g s", seconds)
+            log.exception("the plane's epoch could not be checked; next attempt in %g s", seconds)
 
 
 async def tick(plane: Plane) -> None:
-    """Follow the plane; stop if its store went backwards; remember how far its audit log goes."""
+    """Follow the plane's epoch; stop if its store went backwards; write the watermark."""
     try:
         if await epochs.follow(plane) or await epochs.pause_if_rewound(plane):
-            log.critical("the plane is held: %s", plane.pause.why)
+            log.critical("the plane is paused: %s", plane.pause.why)
             await plane.engine.stop()
         await epochs.note(plane)
     except StoreRewound as error:
@@ -62,7 +62,7 @@ async def tick(plane: Plane) -> None:
 
 
 async def _stop(plane: Plane, rewound: StoreRewound) -> None:
-    """Have the next start pause the plane; the store reads and writes nothing more here."""
+    """Pause the plane from its next start on; this process no longer uses the store."""
     await epochs.pause_after_rewind(plane, str(rewound))
-    log.critical("the plane is held: %s", plane.pause.why)
+    log.critical("the plane is paused: %s", plane.pause.why)
     await plane.engine.stop()

@@ -1,7 +1,7 @@
 """No grant outlives its granter.
 
-Whatever an agent owned or granted is an edge.  Its deletion takes them away; an edge whose owner is
-deleted all the same, since that was lost on the way, is taken away here, with what it stands for.
+Each thing that an agent owns or grants has an edge, and the agent's deletion ends its edges.  If an
+edge remains although its owner is deleted, this reconciler ends the edge and the thing it leads to.
 """
 
 from tenure.app.agents import cascade
@@ -12,7 +12,7 @@ from tenure.core.errors import ProviderError
 from tenure.core.finding import FindingKind
 from tenure.core.limits import PAGE_MAX
 from tenure.ports.store import Row
-from tenure.reconcilers.circuit_breaker import Silence
+from tenure.reconcilers.circuit_breaker import ProviderBreaker
 from tenure.reconcilers.term import FindingSubject, Term, Tick
 
 SENTENCE = "No grant outlives its granter."
@@ -20,14 +20,14 @@ NAME = "grants"
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
-    """Look at every edge, owner by owner, as far as one look goes."""
+    """Check the edges, owner by owner, as many as one pass may."""
     term = term or Term(plane, NAME)
     seen = fixed = 0
-    cursor = plane.reconciled.cursors.get(NAME, "  ")
+    cursor = plane.reconcile_state.cursors.get(NAME, "  ")
     owner, kind, target = cursor.split(" ", 2)
     began_at_the_start = not owner
     known: dict[str, bool] = {}
-    silence = Silence(plane, NAME)
+    breaker = ProviderBreaker(plane, NAME)
     put_off: list[Row] = []
     while fixed < limit:
         rows = await plane.store.list_rows("edge", {}, after=(owner, kind, target), limit=PAGE_MAX)
@@ -39,26 +39,26 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
                 known[owner] = agent is not None and agent["state"] != AgentState.DELETED
             if known[owner]:
                 continue
-            if silence.turn(_subject(row)):
+            if breaker.order_of(_subject(row)):
                 put_off.append(row)
             else:
-                fixed += await _take_away(plane, term, row, silence)
+                fixed += await _end_edge(plane, term, row, breaker)
         if len(rows) < PAGE_MAX:
             owner = ""
             break
         if seen >= limit * PAGE_MAX:
             break
-    for row in sorted(put_off, key=lambda one: silence.turn(_subject(one))):
-        fixed += await _take_away(plane, term, row, silence)
-    plane.reconciled.cursors[NAME] = f"{owner} {kind} {target}" if owner else "  "
-    await _settle(plane, term, whole=began_at_the_start and not owner and silence.whole)
+    for row in sorted(put_off, key=lambda one: breaker.order_of(_subject(one))):
+        fixed += await _end_edge(plane, term, row, breaker)
+    plane.reconcile_state.cursors[NAME] = f"{owner} {kind} {target}" if owner else "  "
+    await _settle(plane, term, whole=began_at_the_start and not owner and breaker.is_complete)
     return Tick(seen, fixed)
 
 
 async def _settle(plane: Plane, term: Term, *, whole: bool) -> None:
-    """What a whole look has not told again is over, and so is what is about an edge that is gone.
+    """Resolve findings that a complete pass has not reported again, or whose edge is gone.
 
-    What may not go yet is told by nobody: it waits, as its owner's deletion would.
+    An edge that may not end yet is not reported: it waits, as the deletion of its owner would.
     """
     for row in await findings.list_open(plane, term.reconciler):
         edge = (row.agent, str(findings.body_of(row).get("edge", "")), row.resource)
@@ -70,26 +70,26 @@ def _subject(row: Row) -> str:
     return f"{row['owner']!s} {row['kind']!s} {row['target']!s}"
 
 
-async def _take_away(plane: Plane, term: Term, row: Row, silence: Silence) -> int:
-    """How much was taken away: this edge, or nothing yet."""
+async def _end_edge(plane: Plane, term: Term, row: Row, breaker: ProviderBreaker) -> int:
+    """End this edge; returns 1, or 0 if it was not ended."""
     owner, kind, target = str(row["owner"]), str(row["kind"]), str(row["target"])
     what = f"{kind} {target} is still there, and agent {owner}, who granted it, is deleted"
-    about, said = FindingSubject(str(row["tenant"]), owner, target), {"edge": kind}
+    about, details = FindingSubject(str(row["tenant"]), owner, target), {"edge": kind}
     subject = _subject(row)
     if term.read_only:
-        await term.report(FindingKind.DRIFT, subject, what, about=about, said=said)
+        await term.report(FindingKind.DRIFT, subject, what, about=about, details=details)
         return 0
-    if silence.passes_over(kind, subject):
+    if breaker.skips(kind, subject):
         return 0
     try:
-        async with silence.asking(kind, subject):
+        async with breaker.call(kind, subject):
             gone = await cascade.end_edge(plane, row, guards=term.fence())
     except (ProviderError, TimeoutError) as error:
         await term.report(
-            FindingKind.UNVERIFIABLE, subject, f"{what}: {error!r}", about=about, said=said
+            FindingKind.UNVERIFIABLE, subject, f"{what}: {error!r}", about=about, details=details
         )
         return 0
     if gone:
         done = f"{what}; it was taken away"
-        await term.report(FindingKind.CONFIRMED, subject, done, about=about, said=said)
+        await term.report(FindingKind.CONFIRMED, subject, done, about=about, details=details)
     return int(gone)

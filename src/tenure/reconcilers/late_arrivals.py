@@ -1,8 +1,9 @@
 """Nothing that arrives after its key was burned stays.
 
-A call that was sent before its operation was undone can be applied after it, at a provider that
-burns no keys.  So every burned key is looked at until it was absent twice and the window in which
-something can still arrive is over; what is found is removed by its key.
+If a provider does not burn keys, a call that was sent before its operation was undone can be
+applied after the undo.  So every burned key has a tombstone and is inspected until it was absent
+twice and the time in which a late call can arrive is over.  A resource that is found is removed by
+its key.
 """
 
 import logging
@@ -16,29 +17,29 @@ from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.records import IntentRecord, OperationRecord, TombstoneRecord
 from tenure.ports.provider import Presence, Provider
 from tenure.ports.store import Change, Drop, Is, Set
-from tenure.reconcilers.circuit_breaker import Silence
+from tenure.reconcilers.circuit_breaker import ProviderBreaker
 from tenure.reconcilers.term import FindingSubject, Term, Tick
 
 log = logging.getLogger("tenure.reconcilers")
 SENTENCE = "Nothing that arrives after its key was burned stays."
 NAME = "late"
 SIGHTINGS = 2
-"""How often it must have been absent."""
+"""How many inspections in a row must find the key absent."""
 
 
 async def tick(plane: Plane, *, limit: int = 0, term: Term | None = None) -> Tick:
-    """Look once at every tombstone; a provider or a key that fails or hangs holds up no other.
+    """Check every tombstone once; a provider or key that fails or hangs delays no other.
 
-    They are no more than what was removed within a minute, so `limit` means nothing here.
+    `limit` is not used: there are only tombstones of keys that were burned in the last minutes.
     """
     del limit
     term = term or Term(plane, NAME)
     seen = fixed = 0
     whole = True
-    silence = Silence(plane, NAME)
-    async for stone in _stones(plane, silence):
+    breaker = ProviderBreaker(plane, NAME)
+    async for stone in _list_tombstones(plane, breaker):
         seen += 1
-        late = await _look(plane, term, stone, silence)
+        late = await _check(plane, term, stone, breaker)
         whole = whole and late is not None
         fixed += late or 0
     if whole:
@@ -46,15 +47,17 @@ async def tick(plane: Plane, *, limit: int = 0, term: Term | None = None) -> Tic
     return Tick(seen, fixed)
 
 
-async def _stones(plane: Plane, silence: Silence) -> AsyncIterator[TombstoneRecord]:
-    """Every tombstone, those last whose keys hung."""
+async def _list_tombstones(
+    plane: Plane, breaker: ProviderBreaker
+) -> AsyncIterator[TombstoneRecord]:
+    """Every tombstone; those whose inspection timed out in the last pass come last."""
     put_off: list[TombstoneRecord] = []
     async for stone in every(plane.store, TombstoneRecord, {}):
-        if silence.turn(_name(stone)):
+        if breaker.order_of(_name(stone)):
             put_off.append(stone)
         else:
             yield stone
-    for stone in sorted(put_off, key=lambda one: silence.turn(_name(one))):
+    for stone in sorted(put_off, key=lambda one: breaker.order_of(_name(one))):
         yield stone
 
 
@@ -62,8 +65,10 @@ def _name(stone: TombstoneRecord) -> str:
     return f"{stone.operation!s} {stone.step!s}"
 
 
-async def _look(plane: Plane, term: Term, stone: TombstoneRecord, silence: Silence) -> int | None:
-    """How many late arrivals were removed under this key: none or one; None: nobody can tell."""
+async def _check(
+    plane: Plane, term: Term, stone: TombstoneRecord, breaker: ProviderBreaker
+) -> int | None:
+    """How many late arrivals were removed under this key, 0 or 1; None if that is unknown."""
     where = (str(stone.operation), stone.step)
     key = await _key(plane, where)
     provider = None if key is None else plane.providers.get(key.slot)
@@ -71,19 +76,21 @@ async def _look(plane: Plane, term: Term, stone: TombstoneRecord, silence: Silen
         if not term.read_only:
             await plane.store.commit(Change("", (), (Drop("tombstone", where),)))
         return 0
-    if silence.passes_over(key.slot, _name(stone)):
+    if breaker.skips(key.slot, _name(stone)):
         return None
     try:
-        async with silence.asking(key.slot, _name(stone)):
-            return await _ask(plane, term, stone, key, provider)
+        async with breaker.call(key.slot, _name(stone)):
+            return await _inspect(plane, term, stone, key, provider)
     except TimeoutError:
-        log.warning("provider %s says nothing of %s; it is asked again later", key.slot, key.text)
+        log.warning(
+            "provider %s did not answer about %s; it is inspected again later", key.slot, key.text
+        )
     except ProviderError as error:
         log.info("step %s of operation %s: %r", stone.step, stone.operation, error)
     return None
 
 
-async def _ask(
+async def _inspect(
     plane: Plane, term: Term, stone: TombstoneRecord, key: ResourceKey, provider: Provider
 ) -> int:
     where = (str(stone.operation), stone.step)
@@ -106,19 +113,19 @@ async def _ask(
 
 
 async def _report(term: Term, key: ResourceKey, *, lies: bool) -> None:
-    """One arrival within the window is nothing special; after it the provider does not remove."""
+    """Report a late arrival; one after the window means that the provider does not remove."""
     kind = FindingKind.DRIFT if lies else FindingKind.CONFIRMED
     what = f"{key.slot} {key.text} turned up after it was removed; it is removed again"
     if lies:
         what = f"provider {key.slot} says that {key.text} was removed, and it is still there"
     await term.report(
         kind, key.text, what, about=FindingSubject(key.tenant, key.agent, key.text),
-        said={"provider": key.slot},
+        details={"provider": key.slot},
     )  # fmt: skip
 
 
 async def _key(plane: Plane, where: tuple[str, str]) -> ResourceKey | None:
-    """The burned key, by the intent that named it."""
+    """The burned key, read from the intent of its step."""
     operation = await plane.store.find(OperationRecord, (where[0],))
     intent = await plane.store.find(IntentRecord, where)
     if operation is None or intent is None:

@@ -1,7 +1,7 @@
-"""A leader's lease: of several processes one does the work, and a deposed one commits nothing.
+"""The leader's lease: one of several processes does the work, and a former leader commits nothing.
 
-The lease is for liveness alone.  What keeps a process that lost it from writing is its fence token,
-which every commit of the work guards (`Leader.guard`).
+The lease only provides liveness.  A process that has lost it is kept from writing by its fence
+token: every commit of the work is guarded by that token (`Leader.guard`).
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from tenure.ports.store import Below, Change, Is, Put, Row, Set
 
 TTL_SECONDS = 15.0
 PREFIX = "leader/"
-"""Leases of leaders are called so.  Their rows are never dropped: a token only grows."""
+"""The prefix of leases of leaders.  Their rows are never dropped, as a token may only grow."""
 
 
 def lease_of(name: str) -> tuple[str]:
-    """The key of the lease of whoever leads at this."""
+    """The key of the leader's lease of this name."""
     return (f"{PREFIX}{name}",)
 
 
@@ -30,29 +30,29 @@ class Leader:
         self._ttl = ttl_seconds
         self._holder = uuid7(plane.store.now(), plane.entropy.bits())
         self.token = 0
-        """The fence token under which this process leads; 0: it does not."""
+        """The fence token under which this process leads; 0 if it does not lead."""
         self._until = 0.0
-        self._one = asyncio.Lock()
-        """Of two at once one would find the row changed, and take this process for another."""
+        self._lock = asyncio.Lock()
+        """Held during a renewal: of two at once, one would take this process for another."""
 
     @property
     def leads(self) -> bool:
-        """Whether the lease was ours when we last looked, and has not lapsed since."""
+        """Whether this process had the lease at the last renewal, and it has not lapsed since."""
         return self.token > 0 and self._plane.store.now() < self._until
 
     @property
     def guard(self) -> Is:
-        """What every commit of the work must find: that nobody has taken the lease since."""
+        """The guard of every commit of the work: no other process has taken the lease."""
         return Is("lease", self._key, {"token": self.token})
 
     async def renew(self) -> bool:
-        """Take the lease, or keep it; whether it is ours."""
-        async with self._one:
+        """Take or renew the lease; returns whether this process has it."""
+        async with self._lock:
             return await self._renew(from_others=False)
 
     async def take_over(self) -> bool:
-        """The same, also from one whose lease has not lapsed: it commits nothing from then on."""
-        async with self._one:
+        """Take the lease even if it has not lapsed; its former holder commits nothing more."""
+        async with self._lock:
             return await self._renew(from_others=True)
 
     async def _renew(self, *, from_others: bool) -> bool:
@@ -62,10 +62,10 @@ class Leader:
             return True
         row = await store.find(LeaseRecord, self._key)
         until = now + self._ttl
-        said: Row = {"holder": self._holder, "until": until}
+        columns: Row = {"holder": self._holder, "until": until}
         if row is None:
             token = 1
-            change = Change("", (), (Put("lease", self._key, {**said, "token": token}),))
+            change = Change("", (), (Put("lease", self._key, {**columns, "token": token}),))
         else:
             mine = row.token == self.token and row.holder == self._holder
             if not (mine or from_others) and row.until >= now:
@@ -75,7 +75,7 @@ class Leader:
             still = mine or from_others
             lapsed = {} if still else {"until": Below(now)}  # by the store's clock at its commit
             guard = Is("lease", self._key, {"token": row.token, **lapsed})
-            change = Change("", (guard,), (Set("lease", self._key, {**said, "token": token}),))
+            change = Change("", (guard,), (Set("lease", self._key, {**columns, "token": token}),))
         if await store.commit(change) is not None:
             self.token = 0
             return False
@@ -83,7 +83,7 @@ class Leader:
         return True
 
     async def resign(self) -> None:
-        """Let another one take it at once."""
+        """Release the lease, so that another process can take it at once."""
         if self.token:
             lapsed = Set("lease", self._key, {"until": 0.0})
             await self._plane.store.commit(Change("", (self.guard,), (lapsed,)))

@@ -1,7 +1,8 @@
 """No lease outlives its holder.
 
-A worker that is gone leaves its row behind.  Its operations are claimed as soon as it lapses; here
-only the row goes, a while later.  The lease of a leader stays: its token may only grow.
+A worker that is gone leaves its row behind.  Its operations are claimed as soon as its lease
+lapses; this reconciler only drops the row, some minutes later.  The row of a leader's lease stays,
+as its token may only grow.
 """
 
 from tenure.app.pages import every
@@ -16,11 +17,11 @@ from tenure.reconcilers.term import NOBODY, Term, Tick
 SENTENCE = "No lease outlives its holder."
 NAME = "leases"
 KEPT_SECONDS = 300.0
-"""How long a lease that has lapsed is kept, for whoever wonders."""
+"""How long the row of a lapsed lease is kept, for operators who want to read it."""
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
-    """Drop what lapsed a while ago."""
+    """Drop the rows of leases that lapsed some minutes ago."""
     term = term or Term(plane, NAME)
     seen = fixed = 0
     before = plane.store.now() - KEPT_SECONDS

@@ -1,9 +1,10 @@
 """Every open operation moves, waits or is reported.
 
-What is stuck needs a person and is told as long as it is so.  An operation whose time came long ago
-and that nobody has moved since is told too, and woken.  What an operator abandoned was told when
-that was recorded; it stays told until nothing is left of it.  One whose records lie in the future
-is told as well: the clock was set back since, and what it waits for comes as much later.
+A stuck operation needs an operator and is reported until it is helped.  An overdue operation, which
+was due long ago and has not moved since, is reported and woken.  An abandoned operation was
+reported in the commit that recorded its end; that finding stays open until none of its resources is
+left.  An operation whose records lie in the future is reported too: the clock was set back since,
+and its deadlines come later by the same time.
 """
 
 from collections.abc import Mapping
@@ -21,46 +22,46 @@ from tenure.reconcilers.term import FindingSubject, Term, Tick
 SENTENCE = "Every open operation moves, waits or is reported."
 NAME = "operations"
 OVERDUE_SECONDS = 300.0
-"""How long after its time an operation may stand still: longer than any one call takes."""
+"""How long a due operation may go without a record: longer than any one call takes."""
 AHEAD_SECONDS = 60.0
-"""How far in the future a record may lie: more than clocks that are kept right differ."""
+"""How far in the future a record may lie: more than synchronised clocks differ."""
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
-    """Look at what is open, as far as one look goes; then at what was abandoned."""
+    """Check open operations, as many as one pass may; then check abandoned ones."""
     term = term or Term(plane, NAME)
     seen = fixed = 0
-    after = plane.reconciled.cursors.get(NAME, "")
+    after = plane.reconcile_state.cursors.get(NAME, "")
     rows = await plane.store.list_open(after=after, limit=limit)
     for row in rows:
         seen += 1
         if row.state == OperationState.STUCK:
-            await _stuck(plane, term, row)
-        elif _stands_still(row, plane.store.now()):
-            await _still(term, row)
+            await _report_stuck(plane, term, row)
+        elif _is_overdue(row, plane.store.now()):
+            await _report_overdue(term, row)
             if not term.read_only:
                 plane.engine.wake(row.id)
                 fixed += 1
         elif _is_ahead(row, plane.store.now()):
-            await _ahead(term, row)
-    plane.reconciled.cursors[NAME] = rows[-1].id if len(rows) == limit else ""
-    await _abandoned(plane, term)
+            await _report_ahead(term, row)
+    plane.reconcile_state.cursors[NAME] = rows[-1].id if len(rows) == limit else ""
+    await _report_abandoned(plane, term)
     for finding in await findings.list_open(plane, term.reconciler):
-        if not await _is_so(plane, findings.body_of(finding)):
+        if not await _still_holds(plane, findings.body_of(finding)):
             await term.settle(finding)
     return Tick(seen, fixed)
 
 
-async def _is_so(plane: Plane, said: Mapping[str, object]) -> bool:
-    """Whether what was told of an open operation is so; it may not have been this look's turn."""
-    row = await plane.store.find(OperationRecord, (str(said["operation"]),))
-    if said.get("abandoned") or row is None or row.ended_at is not None:
+async def _still_holds(plane: Plane, details: Mapping[str, object]) -> bool:
+    """Whether a finding about an open operation still holds, also if this pass did not reach it."""
+    row = await plane.store.find(OperationRecord, (str(details["operation"]),))
+    if details.get("abandoned") or row is None or row.ended_at is not None:
         return False
     now = plane.store.now()
-    return row.state == OperationState.STUCK or _stands_still(row, now) or _is_ahead(row, now)
+    return row.state == OperationState.STUCK or _is_overdue(row, now) or _is_ahead(row, now)
 
 
-async def _stuck(plane: Plane, term: Term, row: OperationRecord) -> None:
+async def _report_stuck(plane: Plane, term: Term, row: OperationRecord) -> None:
     name = row.id
     left = [
         {"step": one.step, "key": one.key, "state": one.state}
@@ -71,29 +72,29 @@ async def _stuck(plane: Plane, term: Term, row: OperationRecord) -> None:
         FindingKind.CONFIRMED, name,
         f"operation {name} ({row.kind!s}) is stuck: {row.error or 'see its steps'!s}",
         about=FindingSubject(row.tenant, row.agent),
-        said={"operation": name, "left": left},
+        details={"operation": name, "left": left},
     )  # fmt: skip
 
 
-def _stands_still(row: OperationRecord, now: float) -> bool:
-    """Whether its time came long ago and nothing was recorded since."""
+def _is_overdue(row: OperationRecord, now: float) -> bool:
+    """Whether it was due long ago and nothing was recorded since."""
     due_at = row.due_at
     latest = max(row.updated_at, due_at or 0.0)
     return due_at is not None and latest < now - OVERDUE_SECONDS
 
 
-async def _still(term: Term, row: OperationRecord) -> None:
+async def _report_overdue(term: Term, row: OperationRecord) -> None:
     name = row.id
     await term.report(
         FindingKind.UNVERIFIABLE, name,
-        f"operation {name} ({row.kind!s}) is due and nobody moves it; it is woken",
+        f"operation {name} ({row.kind!s}) is due and no worker moves it; it is woken",
         about=FindingSubject(row.tenant, row.agent),
-        said={"operation": name, "worker": row.worker},
+        details={"operation": name, "worker": row.worker},
     )  # fmt: skip
 
 
 def _is_ahead(row: OperationRecord, now: float) -> bool:
-    """Whether it was accepted, or last recorded, at a time that has not come yet."""
+    """Whether its acceptance or its last record lies in the future."""
     return _recorded_at(row) > now + AHEAD_SECONDS
 
 
@@ -101,7 +102,7 @@ def _recorded_at(row: OperationRecord) -> float:
     return max(row.created_at, row.updated_at)
 
 
-async def _ahead(term: Term, row: OperationRecord) -> None:
+async def _report_ahead(term: Term, row: OperationRecord) -> None:
     name = row.id
     until = max(_recorded_at(row), row.due_at or 0.0)
     await term.report(
@@ -110,37 +111,37 @@ async def _ahead(term: Term, row: OperationRecord) -> None:
         f" back since, and it may stand until {in_utc(until)}, from when its deadlines count; set"
         " the clock right if it is wrong now, or cancel the operation",
         about=FindingSubject(row.tenant, row.agent),
-        said={"operation": name, "until": until},
+        details={"operation": name, "until": until},
     )  # fmt: skip
 
 
-async def _abandoned(plane: Plane, term: Term) -> None:
-    """Say again what is still left behind by abandoned operations."""
+async def _report_abandoned(plane: Plane, term: Term) -> None:
+    """Report again the resources that abandoned operations have left behind."""
     for row in await findings.list_open(plane, term.reconciler):
-        said = findings.body_of(row)
-        if not said.get("abandoned"):
+        details = findings.body_of(row)
+        if not details.get("abandoned"):
             continue
         tenant, uid = row.tenant, row.agent
         agent = await plane.store.find("agent", (uid,))
-        slots = _LEFT.get(str(agent["state"])) if agent is not None else None
+        slots = _LEFTOVER_SLOTS.get(str(agent["state"])) if agent is not None else None
         if slots is None:
-            continue  # it is gone, or in use again
+            continue  # the agent is gone, or in use again
         left = [
             {"slot": one.slot, "key": one.key}
             for one in await plane.store.list_resources(tenant, uid)
             if one.slot and (not slots or one.slot in slots)
         ]
         if left:
-            operation = str(said["operation"])
+            operation = str(details["operation"])
             await term.report(
-                FindingKind.CONFIRMED, abandoned_subject(operation), str(said["what"]),
+                FindingKind.CONFIRMED, abandoned_subject(operation), str(details["what"]),
                 about=FindingSubject(tenant, uid),
-                said={"abandoned": True, "operation": operation, "left": left},
+                details={"abandoned": True, "operation": operation, "left": left},
             )  # fmt: skip
 
 
-_LEFT: dict[str, tuple[str, ...]] = {
+_LEFTOVER_SLOTS: dict[str, tuple[str, ...]] = {
     agents.AgentState.CREATE_FAILED: (), agents.AgentState.DELETE_FAILED: (),
     agents.AgentState.SUSPENDED: ("runtime",),
 }  # fmt: skip
-"""States in which what an agent holds was left behind, and in which slots; none: in any."""
+"""States in which an agent's resources were left behind, and their slots; empty for all slots."""

@@ -1,14 +1,19 @@
 """Every owned resource has a living owner.
 
-What a provider lists as ours is compared with the store, the provider first: what was created while
-the list was made is in the store by the time that is asked.  A resource is removed only if our own
-records say that its key is burned or its agent deleted; if it was so at two looks, and is older
-than a grace; if it is still there under the generation that was listed; and if the commit that
-intends the removal finds our records unchanged and this process still leading.  That commit leaves
-a tombstone, so a crash after it is finished by the reconciler of late arrivals.
+The resources that a provider lists as ours are compared with the store.  The provider is listed
+first, so a resource that is created meanwhile is in the store by the time that the store is read.
+A resource is removed only if all of this holds:
 
-What our records have never heard of, or what is newer than they are, is reported and never removed:
-it is the store that is out of date then, not the world.
+- our own records say that its key is burned or its agent is deleted;
+- two passes have seen it, and it is older than a grace period;
+- it still exists under the generation that was listed;
+- at the commit of the removal our records are unchanged and this process still leads.
+
+That commit leaves a tombstone, so after a crash the reconciler of late arrivals finishes the
+removal.
+
+A resource that is unknown to our records, or newer than they are, is reported and never removed: in
+that case the store may be out of date.
 """
 
 import asyncio
@@ -30,38 +35,38 @@ from tenure.core.operation import IntentState
 from tenure.core.records import IntentRecord, OperationRecord, TombstoneRecord
 from tenure.ports.provider import OwnedResource, Presence, Provider
 from tenure.ports.store import Is, Row, Set, Writes
-from tenure.reconcilers.circuit_breaker import Silence
+from tenure.reconcilers.circuit_breaker import ProviderBreaker
 from tenure.reconcilers.term import NOBODY, FindingSubject, Term, Tick
 
 SENTENCE = "Every owned resource has a living owner."
 NAME = "orphans"
 CHUNK = 100
-"""Resources compared at once."""
+"""Resources that are compared at once."""
 REST_SECONDS = 0.012
-"""How long others have the loop after a chunk, if they have committed since the one before."""
+"""Pause after each chunk, if others have committed since the chunk before."""
 GRACE_SECONDS = LATE_SECONDS
 """How old a resource must be to be removed: a call that made it may still be under way."""
 SIGHTINGS = 2
 APART_SECONDS = 10.0
-"""From the first sighting to the one that counts."""
+"""The least time between the first sighting and the removal."""
 CAP_LEAST, CAP_SHARE = 5, 0.1
-"""More orphans than this, of all that is there, and something else is wrong: none is removed."""
+"""If more orphans than this are found, something else is wrong, and none is removed."""
 SILENT_SECONDS = 60.0
-"""How long a provider may say nothing while it lists."""
+"""How long a provider may take for the next part of its list."""
 SUSPECTS_MAX = 10_000
 REPORTED_MAX = 100
-"""Findings of one kind that one look writes; how many more there were is told in one."""
+"""Findings of one kind that one pass writes; one more finding has the number of the others."""
 
 
 class OrphanVerdict(StrEnum):
-    """What our records say of a resource that no living agent claims."""
+    """What our records say about a resource that no living agent claims."""
 
     LIVING = "living"
     ORPHAN = "orphan"
     WATCHED = "watched"
-    """Its key was burned lately: the reconciler of late arrivals sees to it."""
+    """Its key was burned lately: the reconciler of late arrivals watches it."""
     UNKNOWN = "unknown"
-    """Our records have never heard of it, or are older than it is."""
+    """It is not in our records, or it is newer than they are."""
 
 
 class Suspect(NamedTuple):
@@ -72,7 +77,7 @@ class Suspect(NamedTuple):
 
 
 class JudgedSuspect(NamedTuple):
-    """A suspect with what our records say of it."""
+    """A suspect with the verdict of our records."""
 
     suspect: Suspect
     verdict: OrphanVerdict
@@ -83,104 +88,109 @@ class JudgedSuspect(NamedTuple):
 
     @property
     def about(self) -> FindingSubject:
-        """Whose it is, as far as we know."""
+        """The agent that it belongs to, as far as our records know."""
         tenant = "" if self.agent is None else str(self.agent["tenant"])
         return FindingSubject(tenant, self.suspect.owned.agent, self.suspect.owned.key)
 
 
 @dataclass(slots=True)
 class _Pass:
-    """What a look has seen so far."""
+    """The state of one pass."""
 
     seen: int = 0
     suspects: list[Suspect] = field(default_factory=list)
-    uncounted: int = 0
-    whole: bool = True
+    overflow: int = 0
+    is_complete: bool = True
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
-    """Compare what every provider lists with the store; remove what is certainly nobody's."""
+    """Compare the lists of all providers with the store, and remove resources without an owner."""
     term = term or Term(plane, NAME)
-    done = _Pass()
+    progress = _Pass()
     for slot, provider in plane.providers.items():
-        await _compare(plane, term, slot, provider, done)
-    judged: list[JudgedSuspect] = []
-    for suspect in done.suspects:
-        judged.append(await judge(plane, suspect))
+        await _compare(plane, term, slot, provider, progress)
+    verdicts: list[JudgedSuspect] = []
+    for suspect in progress.suspects:
+        verdicts.append(await judge(plane, suspect))
         await asyncio.sleep(0)
-    orphans = [one for one in judged if one.verdict is OrphanVerdict.ORPHAN]
-    unknown = [one for one in judged if one.verdict is OrphanVerdict.UNKNOWN]
-    await _quarantine(term, unknown, done.uncounted)
-    for one in judged:
+    orphans = [one for one in verdicts if one.verdict is OrphanVerdict.ORPHAN]
+    unknown = [one for one in verdicts if one.verdict is OrphanVerdict.UNKNOWN]
+    await _report_unknown(term, unknown, progress.overflow)
+    for one in verdicts:
         if one.verdict is OrphanVerdict.WATCHED:
-            await _still_there(plane, term, one)
+            await _report_still_listed(plane, term, one)
     fixed, again = 0, None
-    if len(orphans) + done.uncounted > cap(done.seen):
-        what = f"{len(orphans) + done.uncounted} of {done.seen} resources have no owner: too many"
+    count = len(orphans) + progress.overflow
+    if count > cap(progress.seen):
+        what = f"{count} of {progress.seen} resources have no owner: too many"
         await term.report(
             FindingKind.UNVERIFIABLE,
             "halted",
-            f"{what}; none is removed before a person has looked",
+            f"{what}; none is removed before an operator has checked",
             about=NOBODY,
-            said={"orphans": [one.suspect.owned.key for one in orphans[:REPORTED_MAX]]},
+            details={"orphans": [one.suspect.owned.key for one in orphans[:REPORTED_MAX]]},
         )
     else:
-        silence = Silence(plane, NAME)
-        orphans.sort(key=lambda one: silence.turn(one.suspect.owned.key))
+        breaker = ProviderBreaker(plane, NAME)
+        orphans.sort(key=lambda one: breaker.order_of(one.suspect.owned.key))
         for one in orphans[:limit]:
-            removed, later = await _sweep(plane, term, one, silence)
+            removed, later = await _remove_orphan(plane, term, one, breaker)
             fixed += removed
             again = min((at for at in (again, later) if at is not None), default=None)
-    if done.whole:
+    if progress.is_complete:
         await term.settle_unseen()
-    return Tick(done.seen, fixed, again)
+    return Tick(progress.seen, fixed, again)
 
 
 def cap(seen: int) -> float:
-    """The most orphans that are believed, among so many resources."""
+    """The largest credible number of orphans among so many resources."""
     return max(CAP_LEAST, CAP_SHARE * seen)
 
 
-async def _compare(plane: Plane, term: Term, slot: str, provider: Provider, done: _Pass) -> None:
-    """List one provider, and for each part of the list ask the store who lives."""
+async def _compare(
+    plane: Plane, term: Term, slot: str, provider: Provider, progress: _Pass
+) -> None:
+    """List one provider, and read from the store which of the resources a living agent claims."""
     loop = asyncio.get_running_loop()
     chunk: list[OwnedResource] = []
-    told = plane.commits.number
+    commits = plane.commits.number
     try:
         async with asyncio.timeout(SILENT_SECONDS) as patience:
             async for owned in provider.list_owned(plane.id):
                 chunk.append(owned)
                 if len(chunk) >= CHUNK:
-                    await _claims(plane, slot, chunk, done)
+                    await _collect_suspects(plane, slot, chunk, progress)
                     chunk = []
-                    told, before = plane.commits.number, told
-                    await asyncio.sleep(REST_SECONDS if told != before else 0)
+                    commits, before = plane.commits.number, commits
+                    await asyncio.sleep(REST_SECONDS if commits != before else 0)
                     patience.reschedule(loop.time() + SILENT_SECONDS)
     except (ProviderError, TimeoutError) as error:
-        done.whole = False
+        progress.is_complete = False
         await term.report(
             FindingKind.UNVERIFIABLE,
             f"list {slot}",
             f"provider {slot} could not be listed: {error!r}",
             about=NOBODY,
-            said={"provider": slot},
+            details={"provider": slot},
         )
-    await _claims(plane, slot, chunk, done)
+    await _collect_suspects(plane, slot, chunk, progress)
 
 
-async def _claims(plane: Plane, slot: str, chunk: Sequence[OwnedResource], done: _Pass) -> None:
+async def _collect_suspects(
+    plane: Plane, slot: str, chunk: Sequence[OwnedResource], progress: _Pass
+) -> None:
     living = await plane.store.list_living(slot, [(one.agent, one.generation) for one in chunk])
-    done.seen += len(chunk)
+    progress.seen += len(chunk)
     for one in chunk:
         if one.key not in living:
-            if len(done.suspects) < SUSPECTS_MAX:
-                done.suspects.append(Suspect(slot, one))
+            if len(progress.suspects) < SUSPECTS_MAX:
+                progress.suspects.append(Suspect(slot, one))
             else:
-                done.uncounted += 1
+                progress.overflow += 1
 
 
 async def judge(plane: Plane, suspect: Suspect) -> JudgedSuspect:
-    """Read all that our records say of a resource that nobody living claims."""
+    """Judge a resource that no living agent claims by our records."""
     owned = suspect.owned
     agent = await plane.store.find("agent", (owned.agent,))
     if agent is None:
@@ -188,16 +198,16 @@ async def judge(plane: Plane, suspect: Suspect) -> JudgedSuspect:
     if owned.generation > cast(int, agent["generation"]):
         why = f"generation {owned.generation} is newer than our records"
         return JudgedSuspect(suspect, OrphanVerdict.UNKNOWN, why, agent)
-    said: Row = {"agent": owned.agent, "generation": owned.generation}
-    for operation in await plane.store.list_rows(OperationRecord, said, limit=PAGE_MAX):
+    columns: Row = {"agent": owned.agent, "generation": owned.generation}
+    for operation in await plane.store.list_rows(OperationRecord, columns, limit=PAGE_MAX):
         found = await plane.store.list_rows(IntentRecord, {"operation": operation.id})
         for intent in found:
             if intent.key == owned.key and intent.slot == suspect.slot:
-                return await _judged(plane, suspect, agent, operation, intent)
+                return await _judge_by_records(plane, suspect, agent, operation, intent)
     return JudgedSuspect(suspect, OrphanVerdict.UNKNOWN, "our records know no such key", agent)
 
 
-async def _judged(
+async def _judge_by_records(
     plane: Plane, suspect: Suspect, agent: Row, operation: OperationRecord, intent: IntentRecord
 ) -> JudgedSuspect:
     known = (agent, operation, intent)
@@ -213,69 +223,73 @@ async def _judged(
     return JudgedSuspect(suspect, OrphanVerdict.ORPHAN, why, *known)
 
 
-async def _quarantine(term: Term, unknown: Sequence[JudgedSuspect], uncounted: int) -> None:
-    """Report what our records cannot judge; it is never removed."""
+async def _report_unknown(term: Term, unknown: Sequence[JudgedSuspect], overflow: int) -> None:
+    """Report resources that our records cannot judge; they are never removed."""
     for one in unknown[:REPORTED_MAX]:
         slot, owned = one.suspect
         await term.report(
             FindingKind.UNVERIFIABLE, f"{slot} {owned.key}",
             f"{slot} {owned.key} carries our label, and {one.why}; it is left alone",
-            about=one.about, said={"provider": slot, "generation": owned.generation},
+            about=one.about, details={"provider": slot, "generation": owned.generation},
         )  # fmt: skip
-    left = len(unknown) - REPORTED_MAX + uncounted
+    left = len(unknown) - REPORTED_MAX + overflow
     if left > 0:
         what = f"{left} more resources are unknown to our records"
-        await term.report(FindingKind.UNVERIFIABLE, "more", what, about=NOBODY, said={"left": left})
+        await term.report(
+            FindingKind.UNVERIFIABLE, "more", what, about=NOBODY, details={"left": left}
+        )
 
 
-async def _still_there(plane: Plane, term: Term, one: JudgedSuspect) -> None:
-    """What was removed here and is still listed is not clean, whatever its provider has said."""
+async def _report_still_listed(plane: Plane, term: Term, one: JudgedSuspect) -> None:
+    """Report a resource that was removed here and that its provider still lists."""
     slot, owned = one.suspect
     subject = f"{slot} {owned.key}"
     if await findings.find(plane, term.reconciler, subject) is not None:
         await term.report(
             FindingKind.DRIFT, subject, f"{subject} was removed, and its provider still lists it",
-            about=one.about, said={"provider": slot},
+            about=one.about, details={"provider": slot},
         )  # fmt: skip
 
 
-async def _sweep(
-    plane: Plane, term: Term, one: JudgedSuspect, silence: Silence
+async def _remove_orphan(
+    plane: Plane, term: Term, one: JudgedSuspect, breaker: ProviderBreaker
 ) -> tuple[int, float | None]:
-    """Remove one orphan if it was seen often and long enough; else when to look again."""
+    """Remove one orphan if it was seen often and long enough; else return when to check again."""
     (slot, owned), now = one.suspect, plane.store.now()
     subject, what = f"{slot} {owned.key}", f"{slot} {owned.key} has no owner: {one.why}"
     before = await findings.find(plane, term.reconciler, subject)
     sightings = 1 if before is None else before.sightings + 1
     since = now if before is None else before.first_seen
-    ripe_at = max(since + APART_SECONDS, owned.since + GRACE_SECONDS)
-    unripe = sightings < SIGHTINGS or now < ripe_at
-    if unripe or term.read_only or silence.passes_over(slot, owned.key):
+    removable_at = max(since + APART_SECONDS, owned.since + GRACE_SECONDS)
+    too_early = sightings < SIGHTINGS or now < removable_at
+    if too_early or term.read_only or breaker.skips(slot, owned.key):
         await term.report(
-            FindingKind.DRIFT, subject, what, about=one.about, said={"provider": slot}
+            FindingKind.DRIFT, subject, what, about=one.about, details={"provider": slot}
         )
-        return 0, max(ripe_at, now) if unripe and not term.read_only else None
+        return 0, max(removable_at, now) if too_early and not term.read_only else None
     key = _key(plane, one)
     try:
-        async with silence.asking(slot, owned.key):
+        async with breaker.call(slot, owned.key):
             seen = await plane.providers[slot].inspect(key)
             there = seen.presence not in {Presence.ABSENT, Presence.FOREIGN}
             if not there or seen.generation not in {0, owned.generation}:
-                return 0, None  # the list was old, or it is somebody else's by now
-            if not await _intend(plane, term, one, subject, what):
+                return 0, None  # the list was old, or the resource has another owner by now
+            if not await _commit_removal(plane, term, one, subject, what):
                 return 0, None
             await plane.providers[slot].remove(key)
     except (ProviderError, TimeoutError) as error:
         await term.report(
             FindingKind.DRIFT, subject, f"{what}; it could not be removed: {error!r}",
-            about=one.about, said={"provider": slot},
+            about=one.about, details={"provider": slot},
         )  # fmt: skip
         return 0, None
     return 1, None
 
 
-async def _intend(plane: Plane, term: Term, one: JudgedSuspect, subject: str, what: str) -> bool:
-    """Commit that it is to be removed, if our records still say so and this process leads."""
+async def _commit_removal(
+    plane: Plane, term: Term, one: JudgedSuspect, subject: str, what: str
+) -> bool:
+    """Commit the intent to remove it, if our records are unchanged and this process still leads."""
     intent, agent = cast(IntentRecord, one.intent), cast(Row, one.agent)
     where = (str(intent.operation), intent.step)
     guards = (
@@ -287,11 +301,11 @@ async def _intend(plane: Plane, term: Term, one: JudgedSuspect, subject: str, wh
     burn = Set("intent", where, decisions.REMOVED)
     touch = Set("operation", (where[0],), {"updated_at": now})  # kept from now on: `retention`
     writes: Writes = (burn, touch, *tombstones([where], now))
-    kept = await term.report(
+    finding = await term.report(
         FindingKind.CONFIRMED, subject, f"{what}; it is removed", about=one.about, guards=guards,
-        writes=writes, said={"provider": one.suspect.slot, "token": term.token},
+        writes=writes, details={"provider": one.suspect.slot, "token": term.token},
     )  # fmt: skip
-    return kept is not None
+    return finding is not None
 
 
 def _key(plane: Plane, one: JudgedSuspect) -> ResourceKey:

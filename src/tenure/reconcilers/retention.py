@@ -1,11 +1,11 @@
-"""What is over is kept as long as it was promised, and no longer.
+"""Finished rows are kept for the promised time, and then dropped.
 
-Four sorts of rows are over one day: idempotency keys, acknowledgements, findings that are resolved,
-and operations that have ended, these with their journals and intents.  Each is looked through a
-part at a time and goes on there at the next look.  An operation stays as long as anything that it
-made may be there, since what an agent holds is found through it: until every key of it is burned
-and no tombstone watches one.  Its time is counted from when the last key was burned: what turns up
-once more is still known, however old the agent was.  The audit log is never shortened.
+Four kinds of rows are dropped: idempotency keys, acknowledgements, resolved findings, and ended
+operations with their journals and intents.  One pass reads a part of each table, and the next pass
+continues there.  The resources of an agent are found through its operations.  So an operation stays
+while any of its resources may exist: until all of its keys are burned and no tombstone watches one.
+Its time is counted from the burning of its last key, so a late arrival is still recognised however
+old the agent was.  The audit log is never shortened.
 """
 
 import asyncio
@@ -19,93 +19,93 @@ from tenure.core.limits import IDEMPOTENCY_SECONDS
 from tenure.core.operation import IntentState
 from tenure.core.records import IntentRecord, OperationRecord, TombstoneRecord, key_of
 from tenure.ports.store import TABLES, Change, Drop, Is, Key, Row
-from tenure.reconcilers.term import NOBODY, KeptFor, Term, Tick
+from tenure.reconcilers.term import NOBODY, RetentionPeriods, Term, Tick
 
-SENTENCE = "What is over is kept as long as it was promised, and no longer."
+SENTENCE = "Finished rows are kept for the promised time, and then dropped."
 NAME = "retention"
 PAGE = 50
-"""Rows that are read at once, with the loop waiting."""
-LOOKED = 10_000
-"""Rows of one sort that one look passes."""
-DROPPED = 200
-"""Rows that go in one commit."""
-WORTH = 0.1
-"""It goes on at once if this part of what a look may drop was over, and it saw no end."""
+"""Rows that are read before the event loop is given to others."""
+ROWS_MAX = 10_000
+"""Rows of one table that one pass reads."""
+DROPS_MAX = 200
+"""Rows that are dropped in one commit."""
+CONTINUE_SHARE = 0.1
+"""The next pass follows at once if this share of `limit` was dropped before the table's end."""
 
 
-class Over(NamedTuple):
-    """Something that is over: what must still hold when it goes, and its rows."""
+class Removal(NamedTuple):
+    """Rows to drop together, and the guard that must hold at that commit."""
 
     guard: Is
     drops: tuple[Drop, ...]
 
 
-class Sort(NamedTuple):
-    """One sort of what is over one day."""
+class RetentionRule(NamedTuple):
+    """How long the rows of one table are kept."""
 
     table: str
     words: str
-    seconds: Callable[[KeptFor], float]
-    """How long it is kept; 0: for ever."""
-    judge: Callable[[Plane, Row, float], Awaitable[Over | None]]
-    """What goes with this row, if it was over before that; None: it stays."""
-    looked: int = LOOKED
+    seconds: Callable[[RetentionPeriods], float]
+    """How long a row is kept; 0 means for ever."""
+    removal_of: Callable[[Plane, Row, float], Awaitable[Removal | None]]
+    """The rows to drop with this one if it was finished before that time; None if it stays."""
+    rows_max: int = ROWS_MAX
     by: str = ""
-    """The column that grows with the key: what lies beyond the first young row is young too."""
+    """A column that grows with the key: all rows after the first young row are young too."""
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
-    """Look through a part of each sort, and drop what is over, so much of each at most."""
+    """Read a part of each table, and drop at most `limit` finished rows of each."""
     term = term or Term(plane, NAME)
     seen = fixed = 0
     more = False
-    for sort in SORTS:
-        seconds = sort.seconds(term.kept)
+    for rule in RULES:
+        seconds = rule.seconds(term.retention)
         if not seconds:
             continue
         before = plane.store.now() - seconds
-        looked, over, ended = await _look(plane, term, sort, limit, before)
-        seen += looked
+        count, over, reached_end = await _find_removals(plane, term, rule, limit, before)
+        seen += count
         if over and term.read_only:
-            what = f"{len(over)} {sort.words} or more are over and still kept"
-            await term.report(FindingKind.CONFIRMED, sort.table, what, about=NOBODY)
+            what = f"{len(over)} {rule.words} or more are over and still kept"
+            await term.report(FindingKind.CONFIRMED, rule.table, what, about=NOBODY)
         elif over:
             fixed += await _drop(plane, term, over)
-            more = more or (not ended and len(over) >= WORTH * limit)
+            more = more or (not reached_end and len(over) >= CONTINUE_SHARE * limit)
     await term.settle_unseen()
     return Tick(seen, fixed, plane.store.now() if more else None)
 
 
-async def _look(
-    plane: Plane, term: Term, sort: Sort, limit: int, before: float
-) -> tuple[int, list[Over], bool]:
-    """How many rows were looked at from where the last look ended, and what of them is over.
+async def _find_removals(
+    plane: Plane, term: Term, rule: RetentionRule, limit: int, before: float
+) -> tuple[int, list[Removal], bool]:
+    """How many rows were read from where the last pass ended, and which of them to drop.
 
-    And whether it came to the end, from which the next look begins anew.
+    The third value says whether the end was reached; then the next pass begins at the start.
     """
-    where = f"{NAME} {sort.table}"
-    last = _key_of(plane.reconciled.cursors.get(where, "[]"))
-    seen, over = 0, list[Over]()
-    while seen < sort.looked and len(over) < limit:
-        rows = await plane.store.list_rows(sort.table, {}, after=last, limit=PAGE)
-        old = [row for row in rows if not sort.by or cast(float, row[sort.by]) < before]
-        judged = [await sort.judge(plane, row, before) for row in old]
-        over += [one for one in judged if one is not None]
+    where = f"{NAME} {rule.table}"
+    last = _key_of(plane.reconcile_state.cursors.get(where, "[]"))
+    seen, over = 0, list[Removal]()
+    while seen < rule.rows_max and len(over) < limit:
+        rows = await plane.store.list_rows(rule.table, {}, after=last, limit=PAGE)
+        old = [row for row in rows if not rule.by or cast(float, row[rule.by]) < before]
+        removals = [await rule.removal_of(plane, row, before) for row in old]
+        over += [one for one in removals if one is not None]
         seen += len(old)
         if len(old) < PAGE:
             last = ()
             break
-        last = _key(sort.table, old[-1])
+        last = _key(rule.table, old[-1])
         await asyncio.sleep(0)
     if not term.read_only:
-        plane.reconciled.cursors[where] = encode(last)
+        plane.reconcile_state.cursors[where] = encode(last)
     return seen, over, not last
 
 
-async def _drop(plane: Plane, term: Term, over: list[Over]) -> int:
-    """Drop what is still over, for as long as this process leads; how much that was."""
+async def _drop(plane: Plane, term: Term, over: list[Removal]) -> int:
+    """Drop these rows while this process leads, and return how many removals were committed."""
     fixed = 0
-    for part in _parts(over):
+    for part in _batches(over):
         left = part
         while left:
             guards = (*term.fence(), *(one.guard for one in left))
@@ -120,11 +120,11 @@ async def _drop(plane: Plane, term: Term, over: list[Over]) -> int:
     return fixed
 
 
-def _parts(over: list[Over]) -> Iterator[list[Over]]:
-    """So many that their rows go in one commit."""
-    part: list[Over] = []
+def _batches(over: list[Removal]) -> Iterator[list[Removal]]:
+    """Removals in groups whose rows fit into one commit."""
+    part: list[Removal] = []
     for one in over:
-        if part and sum(len(each.drops) for each in part) + len(one.drops) > DROPPED:
+        if part and sum(len(each.drops) for each in part) + len(one.drops) > DROPS_MAX:
             yield part
             part = []
         part.append(one)
@@ -139,39 +139,39 @@ def _key_of(text: str) -> Key:
     return tuple(cast("list[Any]", decode(text)))
 
 
-def _alone(table: str, row: Row, column: str) -> Over:
-    """One row, if this column of it is as it was."""
+def _single_row(table: str, row: Row, column: str) -> Removal:
+    """The removal of one row, guarded by this column."""
     key = _key(table, row)
-    return Over(Is(table, key, {column: row[column]}), (Drop(table, key),))
+    return Removal(Is(table, key, {column: row[column]}), (Drop(table, key),))
 
 
-# --- what is over ---------------------------------------------------------------------------------
+# --- which rows are dropped -----------------------------------------------------------------------
 
 
-async def _idempotency(_: Plane, row: Row, before: float) -> Over | None:
-    return _alone("idempotency", row, "at") if cast(float, row["at"]) < before else None
+async def _idempotency(_: Plane, row: Row, before: float) -> Removal | None:
+    return _single_row("idempotency", row, "at") if cast(float, row["at"]) < before else None
 
 
-async def _awaited(plane: Plane, row: Row, before: float) -> Over | None:
-    """An operation that is open looks at its rows again whenever it is moved."""
+async def _acknowledgement(plane: Plane, row: Row, before: float) -> Removal | None:
+    """An open operation reads its acknowledgements again at every move, so those stay."""
     at = cast("float | None", row["acknowledged_at"])
     if at is None or at >= before:
         return None
     operation = await plane.store.find(OperationRecord, (str(row["operation"]),))
     if operation is not None and operation.ended_at is None:
         return None
-    return _alone("awaited", row, "acknowledged_at")
+    return _single_row("awaited", row, "acknowledged_at")
 
 
-async def _finding(_: Plane, row: Row, before: float) -> Over | None:
+async def _finding(_: Plane, row: Row, before: float) -> Removal | None:
     at = cast("float | None", row["resolved_at"])
-    return _alone("finding", row, "resolved_at") if at is not None and at < before else None
+    return _single_row("finding", row, "resolved_at") if at is not None and at < before else None
 
 
-async def _operation(plane: Plane, row: Row, before: float) -> Over | None:
-    """A key is burned and its tombstone put in one commit, so they are read in this order.
+async def _operation(plane: Plane, row: Row, before: float) -> Removal | None:
+    """One commit burns a key and puts its tombstone, so the keys are read before the tombstones.
 
-    The same commit says that the operation was updated, though it has ended.
+    That commit also sets `updated_at` of the operation, although the operation has ended.
     """
     name, over = str(row["id"]), row["ended_at"] is not None
     old = over and cast(float, row["updated_at"]) < before
@@ -184,22 +184,24 @@ async def _operation(plane: Plane, row: Row, before: float) -> Over | None:
     drops += [Drop("intent", key_of(one)) for one in loaded.intents]
     as_it_was: Row = {"revision": row["revision"], "updated_at": row["updated_at"]}
     guard = Is("operation", (name,), as_it_was)
-    return Over(guard, (*drops, Drop("operation", (name,))))
+    return Removal(guard, (*drops, Drop("operation", (name,))))
 
 
 def may_hold(intent: IntentRecord) -> bool:
-    """Whether something may be there that this made."""
+    """Whether the resource of this intent may still exist."""
     return bool(intent.slot) and intent.state != IntentState.BURNED
 
 
-def _of_operations(kept: KeptFor) -> float:
-    """While its idempotency key answers with an operation, that is there."""
-    return max(kept.operations, IDEMPOTENCY_SECONDS) if kept.operations else 0.0
+def _operation_seconds(periods: RetentionPeriods) -> float:
+    """How long operations are kept: at least while their idempotency key answers with them."""
+    return max(periods.operations, IDEMPOTENCY_SECONDS) if periods.operations else 0.0
 
 
-SORTS = (
-    Sort("idempotency", "idempotency keys", lambda _: IDEMPOTENCY_SECONDS, _idempotency),
-    Sort("awaited", "acknowledgements", lambda _: IDEMPOTENCY_SECONDS, _awaited),
-    Sort("finding", "resolved findings", lambda kept: kept.findings, _finding),
-    Sort("operation", "ended operations", _of_operations, _operation, 500, "created_at"),
+RULES = (
+    RetentionRule("idempotency", "idempotency keys", lambda _: IDEMPOTENCY_SECONDS, _idempotency),
+    RetentionRule("awaited", "acknowledgements", lambda _: IDEMPOTENCY_SECONDS, _acknowledgement),
+    RetentionRule("finding", "resolved findings", lambda periods: periods.findings, _finding),
+    RetentionRule(
+        "operation", "ended operations", _operation_seconds, _operation, 500, "created_at"
+    ),
 )

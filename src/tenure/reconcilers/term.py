@@ -1,7 +1,8 @@
-"""A term: one reconciler's right to look and to act, for as long as its fence token stands.
+"""A term: the right of one reconciler to make a pass, while its fence token is the newest.
 
-Who leads is a row of `lease`.  Whoever takes it raises the token, and every commit that records the
-intent of a deletion guards it: one who was deposed while it slept deletes nothing.
+The leader is named in a row of `lease`.  Each new leader raises the token there, and every commit
+that intends a deletion is guarded by the token.  So a former leader that was asleep deletes
+nothing.
 """
 
 from collections.abc import Mapping
@@ -17,21 +18,21 @@ from tenure.ports.store import Is, Writes
 from tenure.reconcilers.leader import lease_of
 
 LEADERS: Final = "reconcilers"
-"""Whose lead it is: see `tenure.reconcilers.leader`."""
+"""The name of the lease that the leader holds: see `tenure.reconcilers.leader`."""
 
 
-class KeptFor(NamedTuple):
-    """For how many seconds what is over is kept; 0: for ever."""
+class RetentionPeriods(NamedTuple):
+    """For how many seconds finished rows are kept; 0 means for ever."""
 
     findings: float = 30 * 86_400.0
     operations: float = 90 * 86_400.0
 
 
-KEPT_FOR: Final = KeptFor()
+DEFAULT_RETENTION: Final = RetentionPeriods()
 
 
 class Tick(NamedTuple):
-    """What one look came to; `retry_at` is when to look again, if that is before the next turn."""
+    """The result of one pass; `retry_at` asks for the next pass before its regular time."""
 
     seen: int = 0
     fixed: int = 0
@@ -39,7 +40,7 @@ class Tick(NamedTuple):
 
 
 class FindingSubject(NamedTuple):
-    """Whom and what a finding is about, as far as anybody knows."""
+    """The tenant, agent and resource of a finding; empty where they are unknown."""
 
     tenant: str = ""
     agent: str = ""
@@ -50,7 +51,7 @@ NOBODY: Final = FindingSubject()
 
 
 class Term:
-    """One look of one reconciler: under which token, and whether it may do anything."""
+    """One pass of one reconciler: its fence token, and whether it may change anything."""
 
     def __init__(
         self,
@@ -61,11 +62,11 @@ class Term:
         read_only: bool = False,
         dry_run: bool = False,
         repairs: bool = True,
-        kept: KeptFor = KEPT_FOR,
+        retention: RetentionPeriods = DEFAULT_RETENTION,
     ) -> None:
-        """`read_only` reports and changes nothing else; a dry run does not even report.
+        """`read_only` writes findings and changes nothing else; a dry run writes nothing.
 
-        A plane that is held after a restore is looked at so as well.
+        A pass on a plane that is paused after a restore is always `read_only`.
 
         A token of 0 stands for a process that is alone and holds no lease.
         """
@@ -74,16 +75,16 @@ class Term:
         self.read_only = read_only or dry_run or bool(plane.pause.why)
         self.dry_run = dry_run
         self.repairs = repairs and not self.read_only
-        """Whether what differs is put right where an agent does not say otherwise."""
-        self.kept = kept
+        """Whether differences are repaired if the agent's spec does not say otherwise."""
+        self.retention = retention
         self.token = token
-        self._seen: set[str] = set()
-        """Findings that this look has reported."""
-        self.told: list[Sighting] = []
-        """What it has reported, each once; of a dry run what it would have."""
+        self._reported_ids: set[str] = set()
+        """The ids of findings that this pass has reported."""
+        self.sightings: list[Sighting] = []
+        """The sightings of this pass, each once; also those that a dry run does not write."""
 
     def fence(self) -> tuple[Is, ...]:
-        """What must still hold when a deletion is intended: nobody has taken the lead since."""
+        """The guard of every commit that intends a deletion: no other process leads."""
         if not self.token:
             return ()
         return (Is("lease", lease_of(LEADERS), {"token": self.token}),)
@@ -95,33 +96,33 @@ class Term:
         what: str,
         *,
         about: FindingSubject,
-        said: Mapping[str, object] | None = None,
+        details: Mapping[str, object] | None = None,
         guards: tuple[Is, ...] = (),
         writes: Writes = (),
     ) -> FindingRecord | None:
-        """Keep that this was seen now; the finding as it stands then, None if a guard refused.
+        """Write a sighting; returns the finding after it, or None if a guard refused.
 
-        What belongs to nobody that we know is told to the plane's own tenant.
+        A finding without a known tenant belongs to the plane's own tenant.
         """
         tenant, agent, resource = about
-        told = {"what": what, **(said or {})}
-        seen = Sighting(self.reconciler, kind, subject, tenant or TENANT, agent, resource, told)
+        body = {"what": what, **(details or {})}
+        sighting = Sighting(self.reconciler, kind, subject, tenant or TENANT, agent, resource, body)
         if self.dry_run:
-            self.told.append(seen)
+            self.sightings.append(sighting)
             return None
-        row = await findings.report(self._plane, seen, guards=guards, writes=writes)
+        row = await findings.report(self._plane, sighting, guards=guards, writes=writes)
         if row is not None:
-            if row.id not in self._seen:
-                self.told.append(seen)
-            self._seen.add(row.id)
+            if row.id not in self._reported_ids:
+                self.sightings.append(sighting)
+            self._reported_ids.add(row.id)
         return row
 
     async def settle_unseen(self) -> None:
-        """Resolve this reconciler's findings that this look, which was whole, has not seen."""
+        """After a complete pass: resolve the findings of this reconciler that it has not seen."""
         for row in await findings.list_open(self._plane, self.reconciler):
             await self.settle(row)
 
     async def settle(self, row: FindingRecord) -> None:
-        """Resolve a finding, unless this look has seen it again."""
-        if not self.dry_run and row.id not in self._seen:
+        """Resolve a finding, unless this pass has seen it again."""
+        if not self.dry_run and row.id not in self._reported_ids:
             await findings.settle(self._plane, row, by=f"reconciler {self.reconciler}")

@@ -70,7 +70,7 @@ def _process_families(plane: Plane, step_times: StepTimes, requests: Requests) -
 
 
 def _reconcile_families(plane: Plane) -> Families:
-    counts = sorted(plane.reconciled.counts.items())
+    counts = sorted(plane.reconcile_state.counts.items())
 
     def each(column: str) -> list[Sample]:
         return [Sample((name,), getattr(count, column)) for name, count in counts]
@@ -84,7 +84,7 @@ def _reconcile_families(plane: Plane) -> Families:
         metrics.RECONCILE_LAST_SECONDS: "last_at",
     }
     families: Families = {metric: each(column) for metric, column in columns.items()}
-    families[metrics.RECONCILE_LEADS] = [Sample((), int(plane.reconciled.leads))]
+    families[metrics.RECONCILE_LEADS] = [Sample((), int(plane.reconcile_state.leads))]
     return families
 
 

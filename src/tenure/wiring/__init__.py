@@ -41,8 +41,8 @@ from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
 from tenure.ports.store import Ring
 from tenure.reconcilers import epoch
-from tenure.reconcilers.driver import Ways, reconciling
-from tenure.reconcilers.term import KeptFor
+from tenure.reconcilers.driver import ReconcilePolicy, reconciling
+from tenure.reconcilers.term import RetentionPeriods
 from tenure.settings import Settings
 from tenure.telemetry import both, watching
 from tenure.upkeep.homes import STORE
@@ -242,9 +242,11 @@ async def managing(
         every = settings.reconcile_seconds
         await stack.enter_async_context(epoch.following(plane, clock=clock, seconds=every))
         await stack.enter_async_context(publishing(plane, settings, reactions))
-        retention = KeptFor(settings.keep_findings_days * DAY, settings.keep_operations_days * DAY)
-        ways = Ways(every, repairs=settings.drift == "repair", kept=retention)
-        await stack.enter_async_context(reconciling(plane, clock=clock, ways=ways))
+        retention = RetentionPeriods(
+            settings.keep_findings_days * DAY, settings.keep_operations_days * DAY
+        )
+        policy = ReconcilePolicy(every, repairs=settings.drift == "repair", retention=retention)
+        await stack.enter_async_context(reconciling(plane, clock=clock, policy=policy))
         stack.callback(
             plane.store.hurry
         )  # at the end do not wait for a store that cannot be reached

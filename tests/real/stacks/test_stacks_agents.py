@@ -44,7 +44,7 @@ from tenure.faces.http.server import Listen, serving
 from tenure.faces.http.state import HttpState
 from tenure.ports.bus import Destination, Outgoing
 from tenure.reconcilers import orphans
-from tenure.reconcilers.driver import Driver, Ways
+from tenure.reconcilers.driver import Driver, ReconcilePolicy
 from tenure.testing.patches import patched
 from tests.real.support.agents_on_stack import END_SECONDS, AgentStack, open_agent_stack
 from tests.real.support.stacks import PAGE, Stack
@@ -67,10 +67,10 @@ async def no_orphans(stage: AgentStack) -> Cases:
     forgotten = await stage.leave("forgotten")
     late = await stage.leave("late", watched=True)
     living = stage.world.things.keys() - {forgotten, late}
-    driver = Driver(stage.plane, clock=SystemClock(), ways=Ways())
+    driver = Driver(stage.plane, clock=SystemClock(), policy=ReconcilePolicy())
     with patched(orphans, GRACE_SECONDS=0.0, APART_SECONDS=APART_SECONDS):
         for _ in range(LOOKS):
-            await driver.look("", False)
+            await driver.run_now("", False)
             await asyncio.sleep(APART_SECONDS)  # the time that must lie between two sightings
     left = stage.world.things.keys()
     return [

@@ -20,7 +20,7 @@ from tenure.core.records import AuditRecord, LeaseRecord
 from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers.driver import reconciling
-from tenure.reconcilers.term import KeptFor
+from tenure.reconcilers.term import RetentionPeriods
 from tenure.settings import Settings
 from tenure.testing import memory_store
 from tenure.testing.operators import by
@@ -115,7 +115,7 @@ def test_what_is_said_of_drift_and_retention_reaches_the_reconcilers_of_every_pr
     told = []
 
     def looking(plane, **given):
-        told.append((given["ways"].repairs, given["ways"].kept))
+        told.append((given["policy"].repairs, given["policy"].retention))
         return reconciling(plane, **given)
 
     async def main():
@@ -129,7 +129,7 @@ def test_what_is_said_of_drift_and_retention_reaches_the_reconcilers_of_every_pr
 
     monkeypatch.setattr(wiring, "reconciling", looking)
     asyncio.run(main())
-    assert told == [(False, KeptFor(findings=172_800.0, operations=0.0))] * 2
+    assert told == [(False, RetentionPeriods(findings=172_800.0, operations=0.0))] * 2
 
 
 @pytest.fixture

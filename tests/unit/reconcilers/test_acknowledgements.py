@@ -86,7 +86,7 @@ async def test_who_is_silent_is_told_until_it_has_acknowledged(harness):
     subscription, operation = await waiting(harness, "suspend")
     await watched.tick(harness.plane)
     assert await told(harness) == [], "it has a minute"
-    await harness.loop_until(harness.plane.store.now() + watched.TOLD_SECONDS)
+    await harness.loop_until(harness.plane.store.now() + watched.REPORT_AFTER_SECONDS)
     for _ in range(2):
         assert await watched.tick(harness.plane) == (1, 0, None)
     assert await told(harness) == [("acknowledgements", FindingKind.CONFIRMED, subscription)]

@@ -103,7 +103,7 @@ async def test_a_destination_that_takes_nothing_is_told_after_a_while(harness):
     await relay.tick()
     await reconciler.tick(harness.plane)
     assert await told(harness) == []
-    await asyncio.sleep(reconciler.TOLD_SECONDS + 1)
+    await asyncio.sleep(reconciler.REPORT_AFTER_SECONDS + 1)
     await reconciler.tick(harness.plane)
     (found,) = await told(harness)
     since = in_utc(found.body["failing_since"])

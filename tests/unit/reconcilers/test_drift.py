@@ -146,7 +146,7 @@ async def test_without_the_look_at_all_else_a_deleted_agent_comes_back(harness):
     uid = await harness.create_ready()
     died_and_lost(harness, uid, "identity")
 
-    with patched(drift, _left_alone=lambda *_: {}):
+    with patched(drift, _slots_not_repaired=lambda *_: {}):
         await looks(harness)
     assert {"identity", "runtime"} <= set(harness.holders(uid))
 

@@ -11,7 +11,7 @@ from tenure.core.errors import Conflict, Forbidden, Invalid, StoreFull
 from tenure.core.records import LeaseRecord
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import driver, leases
-from tenure.reconcilers.driver import RECONCILERS, TTL_SECONDS, Driver, Ways, reconciling
+from tenure.reconcilers.driver import RECONCILERS, TTL_SECONDS, Driver, ReconcilePolicy, reconciling
 from tenure.reconcilers.leader import lease_of
 from tenure.reconcilers.term import LEADERS, Tick
 from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test
@@ -19,7 +19,7 @@ from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test
 
 @asynccontextmanager
 async def driven(harness, seconds=20.0):
-    one = Driver(harness.plane, clock=harness.clock, ways=Ways(seconds))
+    one = Driver(harness.plane, clock=harness.clock, policy=ReconcilePolicy(seconds))
     task = asyncio.ensure_future(one.drive())
     try:
         yield one
@@ -32,29 +32,29 @@ async def driven(harness, seconds=20.0):
 async def test_every_reconciler_looks_again_and_again(harness):
     async with reconciling(harness.plane, clock=harness.clock, seconds=20.0):
         await asyncio.sleep(100)
-        counts = harness.plane.reconciled.counts
+        counts = harness.plane.reconcile_state.counts
         assert set(counts) == set(RECONCILERS)
-        assert harness.plane.reconciled.leads
-        looks = await reconcile_status.look_now(harness.plane, CALLER, "", dry_run=False)
+        assert harness.plane.reconcile_state.leads
+        looks = await reconcile_status.run_reconcilers(harness.plane, CALLER, "", dry_run=False)
         assert [look.reconciler for look in looks] == list(RECONCILERS)
-    assert not harness.plane.reconciled.leads
+    assert not harness.plane.reconcile_state.leads
     with pytest.raises(Conflict, match="no reconciler runs"):
-        await reconcile_status.look_now(harness.plane, CALLER, "", dry_run=True)
+        await reconcile_status.run_reconcilers(harness.plane, CALLER, "", dry_run=True)
     for caller in (VIEWER, STRANGER):
         with pytest.raises(Forbidden):
-            await reconcile_status.look_now(harness.plane, caller, "", dry_run=True)
+            await reconcile_status.run_reconcilers(harness.plane, caller, "", dry_run=True)
 
 
 @agent_test
 async def test_who_is_asked_to_look_takes_the_lead_and_a_dry_run_does_not(harness):
     async with driven(harness) as leads:
         await asyncio.sleep(1)
-        other = Driver(harness.plane, clock=harness.clock, ways=Ways())
-        assert [look.reconciler for look in await other.look("leases", True)] == ["leases"]
+        other = Driver(harness.plane, clock=harness.clock, policy=ReconcilePolicy())
+        assert [look.reconciler for look in await other.run_now("leases", True)] == ["leases"]
         assert (bool(leads.leader.token), other.leader.token) == (True, 0)
         with pytest.raises(Invalid, match="no reconciler 'nobody'"):
-            await other.look("nobody", True)
-        assert [look.error for look in await other.look("leases", False)] == [""]
+            await other.run_now("nobody", True)
+        assert [look.error for look in await other.run_now("leases", False)] == [""]
         assert other.leader.token > leads.leader.token
         await asyncio.sleep(TTL_SECONDS - 1)
         assert leads.leader.token == 0, "it has learned that it was deposed"
@@ -73,13 +73,13 @@ async def test_who_was_deposed_stops_looking_and_begins_again_when_it_leads(harn
         other = {"token": int(str(row.token)) + 1, "holder": "another", "until": until}
         await harness.plane.store.commit(Change("", (), (Set("lease", key, other),)))
         await asyncio.sleep(2 * TTL_SECONDS)
-        assert not harness.plane.reconciled.leads
-        before = sum(one.ticks for one in harness.plane.reconciled.counts.values())
+        assert not harness.plane.reconcile_state.leads
+        before = sum(one.ticks for one in harness.plane.reconcile_state.counts.values())
         await asyncio.sleep(20)
-        assert sum(one.ticks for one in harness.plane.reconciled.counts.values()) == before
+        assert sum(one.ticks for one in harness.plane.reconcile_state.counts.values()) == before
         await asyncio.sleep(60)
-        assert harness.plane.reconciled.leads
-        assert sum(one.ticks for one in harness.plane.reconciled.counts.values()) > before
+        assert harness.plane.reconcile_state.leads
+        assert sum(one.ticks for one in harness.plane.reconcile_state.counts.values()) > before
 
 
 @agent_test
@@ -94,13 +94,13 @@ async def test_a_store_that_cannot_be_asked_is_asked_again(harness, monkeypatch,
     monkeypatch.setattr(harness.plane.store, "commit", refuse)
     async with driven(harness):
         await asyncio.sleep(TTL_SECONDS)
-        assert "the lead was not renewed: there is no room" in caplog.text
-        assert not harness.plane.reconciled.leads
+        assert "the leader's lease was not renewed: there is no room" in caplog.text
+        assert not harness.plane.reconcile_state.leads
         full.clear()
         await asyncio.sleep(TTL_SECONDS)
-        assert harness.plane.reconciled.leads
+        assert harness.plane.reconcile_state.leads
         full.append(True)
-    assert "the lead is not given back (there is no room)" in caplog.text
+    assert "the leader's lease was not released (there is no room)" in caplog.text
 
 
 @agent_test
@@ -120,4 +120,4 @@ async def test_one_that_asks_to_look_sooner_does_and_one_that_fails_waits(harnes
     first, second, third, fourth, *_ = looked
     assert (round(second - first), round(third - second)) == (2, 2)
     assert fourth - third > 70
-    assert harness.plane.reconciled.counts["leases"].failed == 1
+    assert harness.plane.reconcile_state.counts["leases"].failed == 1

@@ -96,7 +96,7 @@ async def test_a_look_that_fails_is_tried_again_and_an_end_that_cannot_be_kept_i
     monkeypatch.setattr(epochs, "note", note)
     async with epoch.following(harness.plane, clock=harness.clock, seconds=10.0):
         await asyncio.sleep(35)
-        assert "was not looked at; again in 10 s" in caplog.text
+        assert "could not be checked; next attempt in 10 s" in caplog.text
         assert len(noted) >= 3
         failures.append(StoreFull("there is no room"))
-    assert "is not remembered: there is no room" in caplog.text
+    assert "was not written: there is no room" in caplog.text

@@ -147,7 +147,7 @@ def test_the_driver_looks_by_itself_and_outlives_a_failure(tmp_path, monkeypatch
         async with asyncio.timeout(30):
             while len(ticks) < 4:  # noqa: ASYNC110 (it has nothing to wait for)
                 await asyncio.sleep(0.01)
-        assert plane.reconciled.counts["late"].failed == 2
+        assert plane.reconcile_state.counts["late"].failed == 2
 
     monkeypatch.setattr(late_arrivals, "tick", tick)
     monkeypatch.setattr(driver, "SOON_SECONDS", 0.01)

@@ -247,7 +247,7 @@ async def test_a_dry_run_says_what_it_sees_and_writes_nothing(harness):
     before = await harness.rows("finding")
     term = Term(harness.plane, "orphans", dry_run=True)
     await orphans.tick(harness.plane, term=term)
-    assert [seen.resource for seen in term.told] == [thing.key.text]
+    assert [seen.resource for seen in term.sightings] == [thing.key.text]
     assert await harness.rows("finding") == before
 
 
@@ -372,7 +372,7 @@ async def test_a_look_rests_after_each_part_while_others_commit(harness, monkeyp
     monkeypatch.setattr(orphans, "REST_SECONDS", 5.0)
     for number in range(8):
         plant(harness, agent=f"{number:032x}")
-    claims, others = orphans._claims, harness.plane.commits
+    claims, others = orphans._collect_suspects, harness.plane.commits
 
     async def beside_others(*asked):
         others.notify()
@@ -381,7 +381,7 @@ async def test_a_look_rests_after_each_part_while_others_commit(harness, monkeyp
     began = harness.loop.time()
     await orphans.tick(harness.plane)
     alone = harness.loop.time() - began
-    monkeypatch.setattr(orphans, "_claims", beside_others)
+    monkeypatch.setattr(orphans, "_collect_suspects", beside_others)
     await orphans.tick(harness.plane)
     assert alone < 5.0
     assert harness.loop.time() - began - alone >= 2 * 5.0

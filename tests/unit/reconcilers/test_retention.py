@@ -21,7 +21,7 @@ from tenure.core.subscription import SubscriptionKind as Way
 from tenure.ports.store import Change, Drop, Row, Set
 from tenure.reconcilers import drift, late_arrivals, orphans, retention
 from tenure.reconcilers.leader import Leader
-from tenure.reconcilers.term import LEADERS, KeptFor, Term
+from tenure.reconcilers.term import LEADERS, RetentionPeriods, Term
 from tenure.settings import Settings
 from tenure.testing.faults import Fault
 from tenure.testing.patches import patched
@@ -142,7 +142,7 @@ async def test_nothing_goes_before_its_time_and_nothing_if_it_is_kept_for_ever(h
     await retention.tick(with_later_clock(harness.plane, 89))
     assert await kinds(harness) == before
     plane = with_later_clock(harness.plane, 10_000)
-    await retention.tick(plane, term=Term(plane, "retention", kept=KeptFor(0.0, 0.0)))
+    await retention.tick(plane, term=Term(plane, "retention", retention=RetentionPeriods(0.0, 0.0)))
     assert await kinds(harness) == before
 
 
@@ -232,14 +232,14 @@ async def test_a_key_goes_after_a_day_and_an_operation_not_before_its_key(harnes
         )
     )
     plane = with_later_clock(harness.plane, 0.9)
-    soon = Term(plane, "retention", kept=KeptFor(operations=1.0))
+    soon = Term(plane, "retention", retention=RetentionPeriods(operations=1.0))
     assert (await retention.tick(plane, term=soon)).fixed == 0
     again = await agents.suspend_agent(
         harness.plane, CALLER, "alpha", request_options=options_with_key("once")
     )
     assert again.state == "SUCCEEDED"
     plane = with_later_clock(harness.plane, 1.1)
-    soon = Term(plane, "retention", kept=KeptFor(operations=1.0))
+    soon = Term(plane, "retention", retention=RetentionPeriods(operations=1.0))
     assert (await retention.tick(plane, term=soon)).fixed == 2
     assert await harness.rows("idempotency") == []
     with pytest.raises(NotFound):
@@ -301,7 +301,7 @@ async def test_a_finding_goes_a_month_after_it_was_resolved(harness):
 @agent_test
 async def test_more_than_one_look_can_do_is_done_by_the_next_and_soon(harness):
     await harness.plane.store.commit(Change("", (), keys(1_000)))
-    with patched(retention, LOOKED=200, SORTS=(retention.SORTS[0]._replace(looked=200),)):
+    with patched(retention, ROWS_MAX=200, RULES=(retention.RULES[0]._replace(rows_max=200),)):
         done = await retention.tick(harness.plane, limit=100)
         assert (done.seen, done.fixed) == (100, 100)
         assert done.retry_at == harness.plane.store.now()
@@ -324,7 +324,7 @@ async def some_of_a_hundred(harness, over, soon):
         for put in puts:
             row: Row = {"operation": "o", "fingerprint": "f", "at": at}
             await harness.plane.store.commit(Change("", (), (replace(put, row=row),)))
-    with patched(retention, SORTS=(retention.SORTS[0]._replace(looked=100),)):
+    with patched(retention, RULES=(retention.RULES[0]._replace(rows_max=100),)):
         done = await retention.tick(harness.plane, limit=100)
         assert (done.seen, done.fixed) == (100, over)
         assert done.retry_at == (harness.plane.store.now() if soon else None)

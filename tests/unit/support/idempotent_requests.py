@@ -261,7 +261,7 @@ async def reconcile(face: FaceClient, caller: str, label: str) -> Subject:
     async def look(name: str, dry_run: bool) -> tuple[()]:
         return ()
 
-    face.plane.reconciled.look = look
+    face.plane.reconcile_state.run_now = look
     before = await count_audit_lines(face, "reconcile", "all")
 
     async def count() -> int:

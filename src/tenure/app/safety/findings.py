@@ -32,7 +32,7 @@ class Sighting(NamedTuple):
     """The agent's uid, as far as anybody knows it."""
     resource: str
     """The key at its provider; empty where it is about none."""
-    said: Mapping[str, object]
+    details: Mapping[str, object]
     """For people: `what` in a sentence, and what belongs to it."""
 
 
@@ -53,17 +53,17 @@ class FindingView(NamedTuple):
 
 
 async def report(
-    plane: Plane, seen: Sighting, *, guards: tuple[Is, ...] = (), writes: Writes = ()
+    plane: Plane, sighting: Sighting, *, guards: tuple[Is, ...] = (), writes: Writes = ()
 ) -> FindingRecord | None:
     """Keep that this was seen now, with what belongs to it; the row as it stands then.
 
     None if one of the guards does not hold: then nothing was written.
     """
-    key = (finding_id(seen.reconciler, seen.subject),)
+    key = (finding_id(sighting.reconciler, sighting.subject),)
     while True:
         row = await plane.store.find(FindingRecord, key)
         now = plane.store.now()
-        then = _seen_again(seen, row, now)
+        then = _seen_again(sighting, row, now)
         guard: tuple[Is, ...] = ()
         write: Put | Set = Put.of(then)
         if row is not None:
@@ -77,22 +77,22 @@ async def report(
             return None
 
 
-def _seen_again(seen: Sighting, row: FindingRecord | None, now: float) -> FindingRecord:
+def _seen_again(sighting: Sighting, row: FindingRecord | None, now: float) -> FindingRecord:
     """The finding after one more sighting; one that was resolved begins anew."""
     before = None if row is None or row.resolved_at is not None else row
     return FindingRecord(
-        id=finding_id(seen.reconciler, seen.subject),
-        tenant=seen.tenant,
-        reconciler=seen.reconciler,
-        kind=seen.kind,
-        agent=seen.agent,
-        resource=seen.resource,
+        id=finding_id(sighting.reconciler, sighting.subject),
+        tenant=sighting.tenant,
+        reconciler=sighting.reconciler,
+        kind=sighting.kind,
+        agent=sighting.agent,
+        resource=sighting.resource,
         first_seen=now if before is None else before.first_seen,
         last_seen=now,
         sightings=1 if before is None else before.sightings + 1,
         resolved_at=None,
         resolved_by=None,
-        body=encode(dict(seen.said)),
+        body=encode(dict(sighting.details)),
     )
 
 
@@ -101,10 +101,12 @@ def abandoned_subject(operation: str) -> str:
     return f"abandoned {operation}"
 
 
-def abandoned(tenant: str, agent: str, operation: str, *, kind: str, by: str, now: float) -> Put:
+def abandoned_finding(
+    tenant: str, agent: str, operation: str, *, kind: str, by: str, now: float
+) -> Put:
     """The finding that tells of an abandoned operation, to be committed with its end."""
     what = f"operation {operation} ({kind}) was abandoned by {by}; delete the agent to clear up"
-    seen = Sighting(
+    sighting = Sighting(
         "operations",
         FindingKind.CONFIRMED,
         abandoned_subject(operation),
@@ -113,7 +115,7 @@ def abandoned(tenant: str, agent: str, operation: str, *, kind: str, by: str, no
         "",
         {"what": what, "abandoned": True, "operation": operation},
     )
-    return Put.of(_seen_again(seen, None, now))
+    return Put.of(_seen_again(sighting, None, now))
 
 
 async def find(plane: Plane, reconciler: str, subject: str) -> FindingRecord | None:
@@ -129,16 +131,16 @@ def body_of(row: FindingRecord) -> dict[str, Any]:
 
 async def list_open(plane: Plane, reconciler: str) -> list[FindingRecord]:
     """All open findings of one reconciler, of whatever tenant."""
-    said: Row = {"reconciler": reconciler, "resolved_at": None}
-    return [row async for row in every(plane.store, FindingRecord, said)]
+    columns: Row = {"reconciler": reconciler, "resolved_at": None}
+    return [row async for row in every(plane.store, FindingRecord, columns)]
 
 
 async def settle(plane: Plane, row: FindingRecord, *, by: str, guards: tuple[Is, ...] = ()) -> bool:
     """It is so no longer; False if it was seen again meanwhile, or a guard does not hold."""
     key = (row.id,)
     guard = Is("finding", key, {"sightings": row.sightings, "resolved_at": None})
-    gone: Row = {"resolved_at": plane.store.now(), "resolved_by": by}
-    change = Change("", (*guards, guard), (Set("finding", key, gone),))
+    resolution: Row = {"resolved_at": plane.store.now(), "resolved_by": by}
+    change = Change("", (*guards, guard), (Set("finding", key, resolution),))
     return await plane.store.commit(change) is None
 
 
@@ -190,13 +192,13 @@ async def resolve_finding(
             message = f"finding {name} was resolved by {by!s} already"
             raise Conflict(message, code=ConflictCode.RESOLVED, holder=name)
         now = plane.store.now()
-        told = entry(caller, "finding.resolve", target=name, now=now, kind=row.kind)
+        audit_row = entry(caller, "finding.resolve", target=name, now=now, kind=row.kind)
         guard = Is("finding", (name,), {"sightings": row.sightings, "resolved_at": None})
-        gone: Row = {"resolved_at": now, "resolved_by": caller.principal}
-        change = Change("", (guard,), (Set("finding", (name,), gone), told))
-        resolved = view(row._replace(resolved_at=now, resolved_by=caller.principal))
-        if await idempotency.commit(plane, change, resolved) is None:
-            return resolved
+        resolution: Row = {"resolved_at": now, "resolved_by": caller.principal}
+        change = Change("", (guard,), (Set("finding", (name,), resolution), audit_row))
+        resolved_view = view(row._replace(resolved_at=now, resolved_by=caller.principal))
+        if await idempotency.commit(plane, change, resolved_view) is None:
+            return resolved_view
 
 
 async def count_open(plane: Plane, tenant: str) -> Mapping[str, int]:

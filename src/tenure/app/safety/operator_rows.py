@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tenure.app.safety.findings import abandoned
+from tenure.app.safety.findings import abandoned_finding
 from tenure.app.tenancy.audit import entry
 from tenure.ports.operator_rows import OperatorVerb
 from tenure.ports.store import Write
@@ -16,7 +16,7 @@ def write_operator_rows(one: OperatorVerb) -> Sequence[Write]:
     )
     if one.verb != "abandon":
         return (audited,)
-    finding = abandoned(
+    finding = abandoned_finding(
         caller.tenant,
         operation.agent,
         operation.id,

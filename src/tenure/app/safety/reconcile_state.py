@@ -17,7 +17,7 @@ class ReconcileState:
     """Providers that did not answer in the last pass: see `tenure.reconcilers.circuit_breaker`."""
     leads: bool = False
     """Whether the reconcilers of this process are the leader."""
-    look: Callable[[str, bool], Awaitable[Any]] | None = None
+    run_now: Callable[[str, bool], Awaitable[Any]] | None = None
     """See `tenure.app.safety.reconcile_status`; None: no reconciler runs here."""
 
     def add(self, name: str, *, seen: int, fixed: int, seconds: float, now: float) -> None:

@@ -20,17 +20,17 @@ class PassReport(NamedTuple):
     sentence: str
     seen: int = 0
     fixed: int = 0
-    told: Sequence[Sighting] = ()
+    sightings: Sequence[Sighting] = ()
     """What it has reported; if it was only to look, what it would have."""
     error: str = ""
     """Why it came to nothing; empty: it did not."""
 
 
-LookNow = Callable[[str, bool], Awaitable[Sequence[PassReport]]]
+RunNow = Callable[[str, bool], Awaitable[Sequence[PassReport]]]
 """Let the reconciler of this name look now, or all of them; it may be only to look."""
 
 
-async def look_now(
+async def run_reconcilers(
     plane: Plane,
     caller: Caller,
     name: str,
@@ -40,12 +40,12 @@ async def look_now(
 ) -> Sequence[PassReport]:
     """Let reconcilers look now; Conflict `not_leading` if none run here, or another leads now."""
     require_owner(caller)
-    look = plane.reconciled.look
-    if look is None:
+    run_now = plane.reconcile_state.run_now
+    if run_now is None:
         message = "no reconciler runs in this process; ask the one that leads"
         raise Conflict(message, code=ConflictCode.NOT_LEADING)
     if not dry_run:
-        told = entry(caller, "reconcile", target=name or "all", now=plane.store.now())
-        await idempotency.begin(plane, Change("", (), (told,)))
-    looks: Sequence[PassReport] = await look(name, dry_run)
-    return looks
+        audit_row = entry(caller, "reconcile", target=name or "all", now=plane.store.now())
+        await idempotency.begin(plane, Change("", (), (audit_row,)))
+    reports: Sequence[PassReport] = await run_now(name, dry_run)
+    return reports

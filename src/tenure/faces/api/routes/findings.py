@@ -64,7 +64,7 @@ async def remove_resource(request: HttpRequest) -> schemas.Finding:
 async def reconcile(request: HttpRequest) -> schemas.ReconcilePasses:
     """Run reconcile passes now."""
     body = cast(schemas.Reconcile, request.body)
-    looks = await reconcile_status.look_now(
+    reports = await reconcile_status.run_reconcilers(
         request.plane,
         request.caller,
         body.name,
@@ -74,19 +74,22 @@ async def reconcile(request: HttpRequest) -> schemas.ReconcilePasses:
     return schemas.ReconcilePasses(
         items=[
             schemas.ReconcilePass(
-                reconciler=look.reconciler,
-                sentence=look.sentence,
-                seen=look.seen,
-                fixed=look.fixed,
-                error=look.error,
+                reconciler=report.reconciler,
+                sentence=report.sentence,
+                seen=report.seen,
+                fixed=report.fixed,
+                error=report.error,
                 findings=[
                     schemas.PassFinding(
-                        kind=one.kind, agent=one.agent, resource=one.resource, body=dict(one.said)
+                        kind=one.kind,
+                        agent=one.agent,
+                        resource=one.resource,
+                        body=dict(one.details),
                     )
-                    for one in look.told
+                    for one in report.sightings
                 ],
             )
-            for look in looks
+            for report in reports
         ]
     )
 
