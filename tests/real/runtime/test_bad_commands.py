@@ -48,8 +48,8 @@ def size_of(directory: Path) -> int:
     ("runtime", "why", "last_words"),
     [
         (agent("exits"), "exited with code 3", "cannot go on"),
-        (agent("wrong-port"), "it is to listen there, on $PORT", "started"),
-        (agent("silent"), "nobody listens", "started"),
+        (agent("wrong-port"), "the agent has to listen there, on $PORT", "started"),
+        (agent("silent"), "no process listens", "started"),
         (agent("odd"), "does not answer GET /ping", "started"),
         (program(PRINTS, log_bytes=LOG_BYTES), "not ready after 4 s", "xxxxxxxx"),
         (agent("missing"), "no-such-program is not to be found on", "in zone local-a"),

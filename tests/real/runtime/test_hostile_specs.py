@@ -112,7 +112,7 @@ def test_the_planes_own_files_are_not_given_to_an_agent_that_names_them(
 def test_a_bundle_neither_holds_the_planes_directory_nor_lies_in_it(runtime, home, tmp_path):
     inside = home / "runtimes" / "local-a"
     for bundle in (tmp_path, home, inside):
-        refused(runtime, {"command": ["/bin/true"], "bundle": str(bundle)}, "one inside the other")
+        refused(runtime, {"command": ["/bin/true"], "bundle": str(bundle)}, "one in the other")
 
 
 def test_a_bundle_that_is_nested_without_end_is_refused(runtime, tmp_path):

@@ -166,7 +166,7 @@ def test_what_a_killed_keeper_leaves_is_swept(root, runtime, verb):
 
 
 def test_an_escape_from_a_killed_keeper_without_the_tag_is_found_by_its_group(root, runtime):
-    if not runtime._root.means.groups.kill:
+    if not runtime._root.launcher.groups.kill:
         pytest.skip("no control group can be made here")
     escape = (
         "import os, time\n"
@@ -177,7 +177,7 @@ def test_an_escape_from_a_killed_keeper_without_the_tag_is_found_by_its_group(ro
     run(runtime.ensure(key(), program(escape, resources={"memory_mib": 500})))
     assert runtimes.until(lambda: "away" in run(runtime.logs(key())))
     name = runtime_root.group_of(RuntimeDir(root / "local-a" / key().text))
-    group = Path(runtime._root.means.groups.kill, name)
+    group = Path(runtime._root.launcher.groups.kill, name)
     members = Path(group, "cgroup.procs").read_text().split()
     assert len(members) == 2
     os.kill(runtimes.keepers(root)[0], signal.SIGKILL)
@@ -207,7 +207,7 @@ def test_a_pid_that_was_used_again_is_not_signalled(root):
                 fcntl.flock(file, fcntl.LOCK_EX)
                 file.write(f"{innocent.pid} 12345 {keeper.boot()}\n")
                 file.flush()
-                with pytest.raises(OutcomeUnknown, match="somebody unknown"):
+                with pytest.raises(OutcomeUnknown, match="an unknown process"):
                     run(runtime.remove(key()))
                 assert innocent.poll() is None
             finally:
@@ -242,7 +242,7 @@ def test_a_second_keeper_leaves_the_first_alone(root, runtime):
     start_and_wait(runtime, agent())
     home = root / "local-a" / key().text
     second = keep(home)
-    assert second.returncode == keeper.HELD
+    assert second.returncode == keeper.ALREADY_LOCKED
     assert run(runtime.status(key())).presence is Presence.READY
 
 

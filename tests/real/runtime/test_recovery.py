@@ -146,6 +146,6 @@ def test_ablation_if_nothing_is_inherited_the_diary_is_lost(tmp_path, tally):
         await life.repair()
         assert await life.diary() == "began\n"
 
-    with patched(inherited_directory, take=lambda *_, **__: ""):
+    with patched(inherited_directory, move_from=lambda *_, **__: ""):
         lived(tmp_path, scenario)
     tally.add("ablations")

@@ -56,7 +56,7 @@ def unready(runtime, *words):
 
 def test_an_agent_on_another_port_is_never_ready(root, runtime):
     run(runtime.ensure(key(), agent("wrong-port")))
-    unready(runtime, "nobody listens", "started")  # the last words of one that does not come up
+    unready(runtime, "no process listens", "started")  # the last words of one that does not come up
 
 
 def test_an_agent_that_answers_nonsense_is_not_ready(root, runtime):
@@ -80,7 +80,7 @@ def test_somebody_else_on_its_port_does_not_make_it_ready(root, runtime):
                 return
 
         threading.Thread(target=answer, daemon=True).start()
-        unready(runtime, "somebody else")
+        unready(runtime, "another process")
         impostor.shutdown(socket.SHUT_RDWR)
 
 
@@ -131,7 +131,7 @@ def test_what_is_foreign_survives_a_refusal(root, runtime):
     (place / "theirs").write_text("kept")
     assert run(runtime.inspect(key())).presence is Presence.FOREIGN
     for spec in (agent(), agent(colour="green"), agent(zone="local-b")):
-        with pytest.raises(Rejected, match="somebody else"):
+        with pytest.raises(Rejected, match="another owner"):
             run(runtime.ensure(key(), spec))
     assert [path.name for path in place.iterdir()] == ["theirs"]
 
@@ -165,7 +165,7 @@ def test_what_is_said_is_bounded_and_fit_for_a_terminal(root, runtime):
 def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(root, grouped):
     with open_runtime(root, grace_seconds=0.3, end_seconds=300) as runtime:
         if not grouped:
-            runtime._root.means = runtime._root.means._replace(groups=Groups())
+            runtime._root.launcher = runtime._root.launcher._replace(groups=Groups())
         start_and_wait(runtime, agent("stubborn"))
         began = time.monotonic()
         run(runtime.remove(key()))
@@ -281,7 +281,7 @@ def test_memory_is_bounded(root, runtime):
 
 
 def test_a_fork_bomb_is_bounded_and_removed(root, runtime):
-    if not runtime._root.means.groups.pids:
+    if not runtime._root.launcher.groups.pids:
         pytest.skip("no pids group can be made here")
     text = (
         "import os, time\nmade = 0\n"
@@ -424,7 +424,7 @@ if __name__ == "__main__":
 def test_marks_of_burned_keys_are_forgotten_when_nothing_of_them_can_arrive(
     root, runtime, monkeypatch
 ):
-    monkeypatch.setattr(place, "BURNS", 2)
+    monkeypatch.setattr(place, "BURNS_PER_CLEANUP", 2)
     old, young = key("old"), key("young")
     for one in (old, young):
         run(runtime.remove(one))
@@ -440,7 +440,7 @@ def test_marks_of_burned_keys_are_forgotten_when_nothing_of_them_can_arrive(
 def test_no_control_group_is_left_of_what_was_removed(root, runtime):
     start_and_wait(runtime, agent())
     there = RuntimeDir(root / "local-a" / key().text)
-    groups = runtime._root.means.groups.paths(place.group_of(there))
+    groups = runtime._root.launcher.groups.paths(place.group_of(there))
     assert [group for group in groups if not Path(group).is_dir()] == []
     run(runtime.stop(key()))
     for group in groups:

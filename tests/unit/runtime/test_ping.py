@@ -82,7 +82,7 @@ def test_an_answer_that_drips_or_never_ends_is_cut_off():
             writer.write(b"HTTP/1.1 200 OK\r\n" + b"x" * 65_536)
             await asyncio.sleep(0)
 
-    assert asked(drip) == (Health.ODD, "nothing whole in 0.3 s")
+    assert asked(drip) == (Health.ODD, "no complete answer in 0.3 s")
     assert asked(flood).health is Health.ODD
 
 

@@ -46,13 +46,13 @@ def words_of(pid: int) -> str:
 
 
 def test_a_keeper_is_named_only_if_it_holds_the_lock_and_is_the_one_that_wrote_its_name(tmp_path):
-    assert not proc.is_kept(tmp_path)
+    assert not proc.has_keeper(tmp_path)
     assert proc.keeper_of(tmp_path) == 0
     mine = words_of(os.getpid())
     with locked(tmp_path, mine):
-        assert proc.is_kept(tmp_path)
+        assert proc.has_keeper(tmp_path)
         assert proc.keeper_of(tmp_path) == os.getpid()
-    assert not proc.is_kept(tmp_path)
+    assert not proc.has_keeper(tmp_path)
     assert proc.keeper_of(tmp_path) == 0, "the lock is free: whoever wrote that is gone"
     pid, ticks, boot = mine.split()
     for other in (f"{pid} {int(ticks) + 1} {boot}", f"{pid} {ticks} another", "nonsense", ""):
@@ -61,7 +61,7 @@ def test_a_keeper_is_named_only_if_it_holds_the_lock_and_is_the_one_that_wrote_i
 
 
 def test_who_cannot_be_named_is_not_killed(tmp_path):
-    with locked(tmp_path, "nonsense"), pytest.raises(TimeoutError, match="somebody unknown"):
+    with locked(tmp_path, "nonsense"), pytest.raises(TimeoutError, match="an unknown process"):
         proc.end_keeper(tmp_path, at_once=True, seconds=0.02)
 
 
@@ -81,7 +81,7 @@ def test_a_keeper_that_takes_too_long_is_killed(tmp_path):
         os.write(lock, words_of(child.pid).encode())
         os.close(lock)
         proc.end_keeper(tmp_path, at_once=False, seconds=0.1)
-        assert not proc.is_kept(tmp_path)
+        assert not proc.has_keeper(tmp_path)
         assert child.wait() == -signal.SIGKILL
     finally:
         child.kill()
@@ -94,7 +94,7 @@ def test_a_sweep_ends_those_that_carry_every_tag_and_nobody_else(tmp_path):
     both = {"TENURE_KEY": key, "TENURE_DIRECTORY": "/d"}
     sleep = ("/bin/sleep", "600")
     with started(*sleep, **both) as ours, started(*sleep, TENURE_KEY=key) as other:
-        assert proc.tagged(tags) == [ours.pid]
+        assert proc.find_tagged(tags) == [ours.pid]
         assert proc.sweep(tags, [str(tmp_path / "no-group")]) == 1
         assert ours.wait() == -signal.SIGKILL
         assert other.poll() is None
@@ -128,6 +128,6 @@ def test_a_port_is_owned_by_who_listens_below_and_by_nobody_else():
 
 
 def test_a_kernel_that_does_not_say_who_listens_is_no_answer():
-    with pytest.raises(OSError, match="does not say"):
+    with pytest.raises(OSError, match="does not list"):
         proc._inodes(proc.HEAD.pack(proc.HEAD.size, proc.ERROR))
     assert proc._inodes(b"") == set()

@@ -15,7 +15,7 @@ def test_what_is_being_made_is_never_taken_for_foreign(tmp_path):
         place.path.mkdir()
 
         def furnish(place=place):
-            place.own(OURS)
+            place.write_owner(OURS)
             (place.path / keeper.LOCK).touch()
 
         maker = threading.Thread(target=furnish)
@@ -32,9 +32,9 @@ def test_a_name_that_cannot_be_read_is_foreign(tmp_path):
     assert place.is_foreign_to(key())
     (tmp_path / "owner.json").write_text("")  # what a failed power leaves of our own
     assert not place.is_foreign_to(key())
-    place.own(OURS._replace(agent="b"))
+    place.write_owner(OURS._replace(agent="b"))
     assert place.is_foreign_to(key())
-    place.own(OURS)
+    place.write_owner(OURS)
     assert not place.is_foreign_to(key())
 
 

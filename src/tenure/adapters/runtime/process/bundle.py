@@ -1,7 +1,7 @@
-"""Content digests of what is started: files, and bundles as a whole.
+"""Content digests of files and of whole bundles.
 
-A bundle is hashed while it is copied, so that what runs is what was hashed.  A file's digest is
-remembered for as long as the file is the same by inode, size and the times that the kernel keeps.
+A bundle is hashed while it is copied, so the hash is of the copy that runs.  A file's digest is
+cached while its inode, size and times stay the same.
 """
 
 import errno
@@ -19,21 +19,21 @@ ENTRIES_MAX = 4_096
 BYTES_MAX = 67_108_864
 FILE_BYTES_MAX = 1_073_741_824
 PIECE_BYTES = 1_048_576
-REMEMBERED_MAX = 1_024
+CACHED_MAX = 1_024
 
 Mark = tuple[int, int, int, int, int]
 
 
 class DigestCache:
-    """Digests of files, remembered."""
+    """Cached digests of files."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Mark, str]] = {}
+        self._cache: dict[str, tuple[Mark, str]] = {}
 
     def of(self, path: str) -> str:
-        """The digest of a file as it is now; OSError if it cannot be read, or is no plain file.
+        """The current digest of a file; OSError if it cannot be read or is not a regular file.
 
-        What is not plain is never read: a device has no end, and a pipe may never begin.
+        Only regular files are read: a device has no end, and a pipe may never have data.
         """
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 (it is open already)
@@ -44,24 +44,24 @@ class DigestCache:
                 raise OSError(errno.EFBIG, f"it has more than {FILE_BYTES_MAX} bytes", path)
             times = (is_now.st_mtime_ns, is_now.st_ctime_ns)
             mark = (is_now.st_dev, is_now.st_ino, is_now.st_size, *times)
-            known = self._known.get(path)
+            known = self._cache.get(path)
             if known is not None and known[0] == mark:
                 return known[1]
             whole, size = hashlib.sha256(), 0
             for piece in _pieces(file, FILE_BYTES_MAX):
                 whole.update(piece)
                 size += len(piece)
-            if size > FILE_BYTES_MAX:  # the kernel's own files do not say how long they are
+            if size > FILE_BYTES_MAX:  # files of /proc report no size
                 raise OSError(errno.EFBIG, f"it has more than {FILE_BYTES_MAX} bytes", path)
             digest = f"sha256:{whole.hexdigest()}"
-        if len(self._known) >= REMEMBERED_MAX:
-            self._known.clear()
-        self._known[path] = (mark, digest)
+        if len(self._cache) >= CACHED_MAX:
+            self._cache.clear()
+        self._cache[path] = (mark, digest)
         return digest
 
 
 def read_bundle(source: Path, into: Path | None = None) -> str:
-    """The digest of a directory, and a copy of it on the way; Invalid for what is not plain.
+    """The digest of a directory, and optionally a copy; Invalid for devices and outside links.
 
     Names, permissions and bytes count, in the order of names; owners and times do not.
     """
@@ -109,22 +109,22 @@ def _walk(directory: Path, top: Path) -> Iterator[Path]:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """What was a file when it was looked at may be a pipe or a link by now."""
+    """Open without blocking: the file may have been replaced by a pipe or a link meanwhile."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def _pieces(file: io.FileIO, room: int) -> Iterator[bytes]:
-    """What is in a file, up to the first piece that goes beyond so many bytes."""
+    """The content of a file, up to the first piece that exceeds `room` bytes."""
     size = 0
     while size <= room and (piece := cast("bytes | None", file.read(PIECE_BYTES))) != b"":
         if piece is None:
-            raise OSError(errno.EAGAIN, "it would have to be waited for", file.name)
+            raise OSError(errno.EAGAIN, "it would block", file.name)
         size += len(piece)
         yield piece
 
 
 def _bytes(path: Path, room: int) -> bytes:
-    """The file's bytes, if there is room for them."""
+    """The file's bytes; Invalid if there are more than `room`."""
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
         data = b"".join(_pieces(file, room))
     if len(data) > room:

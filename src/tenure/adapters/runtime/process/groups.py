@@ -1,8 +1,8 @@
-"""Control groups, where this process may make any: one for each hierarchy of use.
+"""Control groups for runtimes, in each hierarchy where this process may create them.
 
-Version 2 gives `cgroup.kill`; the pids and memory controllers, of whichever version, bound a whole
-tree.  Only directories that could be made count, so whoever may not, or lacks a controller,
-gets less and `Groups` says so.
+Version 2 has `cgroup.kill`; the pids and memory controllers of either version bound a whole process
+tree.  `Groups` lists the hierarchies in which a group could be created; without the permission or
+the controller a field is empty.
 """
 
 import os
@@ -14,7 +14,7 @@ MIB = 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The directories below which groups can be made, by what they are good for."""
+    """Directories in which groups can be created, by their use."""
 
     kill: str = ""
     pids: str = ""
@@ -22,7 +22,7 @@ class Groups:
     memory_file: str = ""
 
     def orders(self, name: str, *, processes: int, memory_mib: int) -> list[tuple[str, str]]:
-        """What the keeper is told: the groups to make and what to write to their files."""
+        """Orders for the keeper: the groups to create and the values to write."""
         found = [("group", path) for path in self.paths(name)]
         if self.pids and processes:
             found.append(("set", f"{self.pids}/{name}/pids.max={processes}"))
@@ -37,18 +37,18 @@ class Groups:
 
 
 def available(probe: str) -> Groups:
-    """What can be used here, tried by making a group called `probe` in each hierarchy."""
+    """The usable hierarchies, tested by creating a group called `probe` in each."""
     kill = pids = memory = memory_file = ""
     for directory in _own_groups():
-        tried = Path(directory, probe)
+        group = Path(directory, probe)
         try:
-            tried.mkdir()
+            group.mkdir()
         except OSError:
             continue
         try:
-            files = {path.name for path in tried.iterdir()}
+            files = {path.name for path in group.iterdir()}
         finally:
-            tried.rmdir()
+            group.rmdir()
         kill = directory if "cgroup.kill" in files else kill
         pids = directory if "pids.max" in files else pids
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -58,7 +58,7 @@ def available(probe: str) -> Groups:
 
 
 def _own_groups() -> list[str]:
-    """Where this process is itself, in every mounted hierarchy."""
+    """The control groups of this process, in every mounted hierarchy."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
         own = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]

@@ -1,8 +1,9 @@
-"""What a runtime inherits: the working directory of an earlier one of the same agent that died.
+"""Moves the working directory of an agent's earlier, dead runtime to its new runtime.
 
-It is moved and never copied, so at any instant there is one of it.  That it was to be moved stands
-in the heir's orders, on the disk, before it is; if the heir is removed while the earlier one is
-still there, it goes back: a repair that comes to nothing has changed nothing.
+The directory is moved and never copied, so there is one of it at any time.  The new runtime's
+orders name the earlier key and are flushed before the move.  If the new runtime is removed while
+the earlier one still exists, the directory moves back: a repair that was undone has changed
+nothing.
 """
 
 import json
@@ -16,47 +17,49 @@ from tenure.adapters.runtime.process.runtime_dir import RuntimeDir
 from tenure.core.ids import ResourceKey
 
 Lock = Callable[[Path], AbstractContextManager[bool]]
-"""Holds a directory against all others; False if there is none."""
-ALIVE = "the runtime whose state it was to have still runs"
+"""Locks a directory exclusively; False if there is none."""
+STILL_RUNNING = "the runtime whose state it was to have still runs"
 
 
-def take(key: ResourceKey, there: RuntimeDir, earlier: Sequence[RuntimeDir], *, lock: Lock) -> str:
-    """Move the first that is there; a sentence if its runtime still runs, and nothing was moved."""
-    for before in _ours(key, earlier):
-        with lock(before.path) as held:
-            if not held or not before.work.is_dir():
+def move_from(
+    key: ResourceKey, directory: RuntimeDir, earlier: Sequence[RuntimeDir], *, lock: Lock
+) -> str:
+    """Move the first working directory found; returns a reason if its runtime still runs."""
+    for before in _of_same_agent(key, earlier):
+        with lock(before.path) as exists:
+            if not exists or not before.work.is_dir():
                 continue
-            if proc.is_kept(before.path):
-                return ALIVE
-            there.flush()
+            if proc.has_keeper(before.path):
+                return STILL_RUNNING
+            directory.flush()
             with suppress(FileNotFoundError):
-                before.work.rename(there.work)
-                _flush(there.path, before.path)
+                before.work.rename(directory.work)
+                _flush(directory.path, before.path)
             return ""
     return ""
 
 
-def give_back(
-    key: ResourceKey, there: RuntimeDir, earlier: Sequence[RuntimeDir], *, lock: Lock
+def move_back(
+    key: ResourceKey, directory: RuntimeDir, earlier: Sequence[RuntimeDir], *, lock: Lock
 ) -> None:
-    """Before the heir's directory goes: what it was given is the earlier one's again."""
-    for before in _ours(key, earlier):
-        with lock(before.path) as held:
-            if held and not proc.is_kept(before.path):
-                with suppress(OSError):  # it has one of its own again, or this one has none
-                    there.work.rename(before.work)
-                    _flush(before.path, there.path)
+    """Move the working directory back, before the new runtime's directory is deleted."""
+    for before in _of_same_agent(key, earlier):
+        with lock(before.path) as exists:
+            if exists and not proc.has_keeper(before.path):
+                with suppress(OSError):  # the earlier one has a new one, or this one has none
+                    directory.work.rename(before.work)
+                    _flush(before.path, directory.path)
                 return
 
 
-def named_in(there: RuntimeDir) -> list[str]:
-    """The earlier runtimes that the orders of this one name."""
-    text = there.orders().text("spec")
+def earlier_keys(directory: RuntimeDir) -> list[str]:
+    """The keys of earlier runtimes in this runtime's orders."""
+    text = directory.orders().text("spec")
     return [str(one) for one in json.loads(text).get("state_of", ())] if text else []
 
 
-def _ours(key: ResourceKey, earlier: Sequence[RuntimeDir]) -> Iterator[RuntimeDir]:
-    """Only what the same agent had: a key that somebody guessed names nothing."""
+def _of_same_agent(key: ResourceKey, earlier: Sequence[RuntimeDir]) -> Iterator[RuntimeDir]:
+    """Only directories of the same agent, so that a guessed key gives no access."""
     return (one for one in earlier if one.owner() is not None and not one.is_foreign_to(key))
 
 

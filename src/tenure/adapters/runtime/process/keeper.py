@@ -1,12 +1,12 @@
-"""The keeper: one small process for each runtime; it outlives the plane, nothing outlives it.
+"""The keeper: one small process for each runtime.  It outlives the plane; no agent outlives it.
 
-It holds the lock of its directory for as long as it lives, starts the agent, is the parent of last
-resort of everything the agent starts, bounds the log, keeps the exit code, and on SIGTERM removes
-the whole tree (SIGQUIT: without the grace).  It reads `orders`, which the provider wrote before,
-and obeys a tombstone that is older than its start.
+It holds the lock of its directory while it lives and starts the agent.  As a subreaper it is the
+parent of every orphan of the agent.  It bounds the log, records the exit code, and on SIGTERM ends
+the whole process tree (on SIGQUIT without the grace period).  It reads the file `orders`, which the
+provider has written, and starts nothing if the key's tombstone exists.
 
-Standard library alone, and of it what loads fast: `signal`, `socket`, `json` and `ctypes` would
-treble the start.  Nothing of Tenure is imported here.
+It imports only modules of the standard library that load fast: `signal`, `socket`, `json` and
+`ctypes` would treble the start.  Nothing of Tenure is imported here.
 
 usage: python -I -S -c '…; keeper.main()', with its directory on standard input
 """
@@ -26,30 +26,30 @@ import time
 LOCK, ORDERS, STATE, WORK, BUNDLE = "lock", "orders", "state.json", "work", "bundle"
 ERRORS = "keeper.err"
 LOG = "log."
-"""A log file is called by the offset of its first byte in all that the agent ever printed."""
+"""A log file is named by the offset of its first byte in the agent's whole output."""
 FILES_MAX = 2
 PORTS = "ports"
 BURNED = "burned"
 PORT_FIRST, PORT_COUNT = 20_000, 12_768
-"""Below the range from which the kernel takes ports for outgoing connections."""
-HELD, TOMBSTONE, UNREADABLE, UNTOLD = 3, 4, 5, 6
-"""Exit codes of a keeper that leaves without having started anything."""
+"""Below the kernel's range of ports for outgoing connections."""
+ALREADY_LOCKED, TOMBSTONE, UNREADABLE, NO_DIRECTORY = 3, 4, 5, 6
+"""Exit codes of a keeper that has started no agent."""
 LOCK_TRIES = 60
-"""Somebody who looks whether the lock is held has it for an instant: try again, 2 ms apart."""
-LAST_GIVEN = 2
-"""Standard input, the way to answer, and errors."""
+"""A process that tests the lock has it for an instant: retry, 2 ms apart."""
+LAST_INHERITED_FILE = 2
+"""The keeper has three files: standard input, the pipe for its answer, and errors."""
 CHUNK = 65_536
 DRAIN_CHUNKS = 64
-"""What is still read of a log after the end."""
+"""Chunks of output that are still read after the agent's end."""
 SET_PDEATHSIG, SET_SUBREAPER, SET_NO_NEW_PRIVILEGES = 1, 36, 38
 SIGQUIT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGSTOP, SIGXFSZ = 3, 9, 13, 15, 17, 19, 25
 
 
 class Orders:
-    """What the provider wrote: a list of texts for each name, in a form that needs no parser."""
+    """The content of the file `orders`: a list of texts for each name."""
 
     def __init__(self, raw: bytes) -> None:
-        """From `name NUL value NUL name NUL value NUL`."""
+        """Parse `name NUL value NUL name NUL value NUL`."""
         parts = raw.split(b"\0")
         self._lists: dict[str, list[str]] = {}
         for name, value in zip(parts[0::2], parts[1::2], strict=False):
@@ -60,25 +60,25 @@ class Orders:
         return self._lists.get(name, [])
 
     def text(self, name: str) -> str:
-        """The only value, or nothing."""
+        """The first value, or ""."""
         return self.all(name)[0] if self.all(name) else ""
 
     def number(self, name: str) -> int:
-        """The only value as a number, or 0."""
+        """The first value as a number, or 0."""
         return int(self.text(name) or 0)
 
 
 def encode(orders: list[tuple[str, str]]) -> bytes:
-    """The other way round; no value holds a NUL (the provider sees to it)."""
+    """Encode orders for the file; the provider has checked that no value has a NUL."""
     return b"".join(os.fsencode(part) + b"\0" for pair in orders for part in pair)
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux's prctl, by the quickest way there is."""
+    """Call Linux's prctl; `_ctypes` loads faster than `ctypes`."""
     try:
         from _ctypes import call_function, dlopen, dlsym  # noqa: PLC0415 (see the fallback)
     except ImportError:
-        import ctypes  # noqa: PLC0415 (thrice as slow, and always there)
+        import ctypes  # noqa: PLC0415 (three times as slow, and always available)
 
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
     else:
@@ -87,19 +87,19 @@ def prctl(option: int, value: int) -> None:
 
 
 def started_at(pid: int | str) -> int:
-    """When this process started, in ticks since the machine did: with the pid, its identity."""
+    """Start time of a process in ticks since boot; with the pid it identifies the process."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rsplit(b")", 1)[1].split()[19])
 
 
 def boot() -> str:
-    """The identity of this run of the machine."""
+    """The boot id of the machine."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of all threads of this process; nothing of one that is gone."""
+    """The direct children of all threads of this process; none if it has ended."""
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -111,17 +111,17 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Everything below this process, parents first."""
+    """All descendants of this process, parents first."""
     found = children(pid)
-    for one in found:  # grows while it is walked
+    for one in found:  # the list grows during the loop
         found += [child for child in children(one) if child not in found]
     return found
 
 
 def write_whole(path: str, data: bytes, *, flush: bool = True) -> None:
-    """Replace a file so that a crash leaves the old one or the new one.
+    """Replace a file atomically: after a crash it has the old or the new content.
 
-    Without `flush` that holds for a crash of ours and not for one of the machine.
+    Without `flush` this holds for a crash of the process, not for one of the machine.
     """
     with open(f"{path}.new", "wb") as file:
         file.write(data)
@@ -132,17 +132,17 @@ def write_whole(path: str, data: bytes, *, flush: bool = True) -> None:
 
 
 def plain(text: str) -> str:
-    """A text that stands between quotes in JSON as it is."""
+    """The text with characters replaced that JSON would have to escape."""
     return "".join(c if " " <= c <= "~" and c not in '"\\' else "?" for c in text)
 
 
 class Log:
-    """What the agent prints, in at most two files of half the bound each: the newest is kept."""
+    """The agent's output in at most two files, each half of the bound; older output is deleted."""
 
-    def __init__(self, directory: str, bound: int) -> None:
-        """Goes on where an earlier keeper of this directory ended."""
+    def __init__(self, directory: str, bytes_max: int) -> None:
+        """Continue the log of an earlier keeper of this directory."""
         self._directory = directory
-        self._half = max(bound // 2, 1)
+        self._half = max(bytes_max // 2, 1)
         self._bases = sorted(
             int(name[len(LOG) :])
             for name in os.listdir(directory)
@@ -156,18 +156,18 @@ class Log:
         return f"{self._directory}/{LOG}{base}"
 
     def write(self, data: bytes) -> None:
-        """Keep it; on a full disk it is lost, and the agent goes on."""
+        """Append the data; on a full disk it is lost, and the agent goes on."""
         try:
             while data:
                 if self._size >= self._half:
-                    self._turn()
+                    self._rotate()
                 written = os.write(self._file, data[: self._half - self._size])
                 self._size += written
                 data = data[written:]
         except OSError:
             pass
 
-    def _turn(self) -> None:
+    def _rotate(self) -> None:
         base = self._bases[-1] + self._size
         file = os.open(self._path(base), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.close(self._file)
@@ -178,10 +178,10 @@ class Log:
 
 
 class Keeper:
-    """One life: take the lock, start, keep, clear, say how it ended."""
+    """One run of an agent: lock, start, supervise, end the process tree, record the exit code."""
 
     def __init__(self, directory: str) -> None:
-        """In this directory, `<root>/<zone>/<key>`."""
+        """`directory` is `<root>/<zone>/<key>`."""
         self.directory = directory
         self.root = os.path.dirname(os.path.dirname(directory))
         self.key = os.path.basename(directory)
@@ -189,29 +189,29 @@ class Keeper:
         self.me = os.getpid()
         self.wake, self._wake_end = os.pipe()
         self.stop_at = 0.0
-        """When to kill what is still there; 0 as long as it may live."""
-        self.asked = False
+        """Time at which the remaining processes are killed; 0 while they may run."""
+        self.stop_requested = False
         self.pid = 0
         self.port = 0
         self.exit: int | None = None
-        self.said = ""
+        self.message = ""
 
     def listen(self) -> None:
-        """From here on SIGTERM ends the tree and not this process alone."""
+        """Handle signals: from here on SIGTERM ends the whole process tree."""
         for end in (self.wake, self._wake_end):
             os.set_blocking(end, False)
         _signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
         for signal in (SIGTERM, SIGQUIT, SIGCHLD):
-            _signal.signal(signal, self._heard)
+            _signal.signal(signal, self._on_signal)
 
-    def _heard(self, signal: int, _frame: object) -> None:
+    def _on_signal(self, signal: int, _frame: object) -> None:
         if signal == SIGTERM:
-            self.asked = True
+            self.stop_requested = True
         if signal == SIGQUIT:
-            self.asked, self.stop_at = True, time.monotonic()
+            self.stop_requested, self.stop_at = True, time.monotonic()
 
     def take(self) -> bool:
-        """Whether the directory is now ours; it says so in the file itself."""
+        """Lock the directory and write this process's identity into the file; False if locked."""
         self.lock = os.open(f"{self.directory}/{LOCK}", os.O_RDWR | os.O_CREAT, 0o600)
         for _ in range(LOCK_TRIES):
             try:
@@ -225,22 +225,22 @@ class Keeper:
                 return True
         return False
 
-    def burned(self) -> bool:
-        """Whether this key was removed before we came."""
+    def is_burned(self) -> bool:
+        """Whether the key has a tombstone."""
         return os.path.exists(f"{self.root}/{BURNED}/{self.key}")
 
     def choose_port(self, orders: Orders) -> int:
-        """The port that was asked for, or one that is free and that no other keeper has."""
-        if wanted := orders.number("port"):
-            return wanted
+        """The port of the spec, or a free one that no other keeper has reserved."""
+        if requested_port := orders.number("port"):
+            return requested_port
         for step in range(PORT_COUNT):
             port = PORT_FIRST + (orders.number("hint") + step) % PORT_COUNT
             reserved = f"{self.root}/{PORTS}/{port}"
             try:
                 file = os.open(reserved, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             except FileExistsError:
-                with open(reserved) as taken:
-                    if taken.read() != self.key:
+                with open(reserved) as owner_file:
+                    if owner_file.read() != self.key:
                         continue
             else:
                 os.write(file, self.key.encode())
@@ -258,12 +258,12 @@ class Keeper:
         raise OSError(errno.EADDRINUSE, "no free port")
 
     def start(self, orders: Orders) -> int:
-        """Start the agent in a session of its own; the end of its output, to be read."""
+        """Start the agent in a session of its own; returns the pipe with its output."""
         for group in orders.all("group"):
             make_group(group)
         for setting in orders.all("set"):
             path, _, value = setting.partition("=")
-            put(path, value)
+            write_kernel_file(path, value)
         output, output_end = os.pipe()
         failed, failed_end = os.pipe()
         self.pid = os.fork()
@@ -276,19 +276,19 @@ class Keeper:
                 os._exit(127)
         os.close(output_end)
         os.close(failed_end)
-        if words := os.read(failed, 1000):  # nothing when exec has closed it
-            self.said = f"cannot start {orders.text('exec')}: {words.decode()}"
+        if words := os.read(failed, 1000):  # empty if exec has closed it
+            self.message = f"cannot start {orders.text('exec')}: {words.decode()}"
         os.close(failed)
         os.set_blocking(output, False)
         return output
 
     def _become(self, orders: Orders, output: int) -> None:
-        """In the child: everything that must be so before the agent's first instruction."""
+        """In the child process: set everything up and execute the agent."""
         prctl(SET_PDEATHSIG, SIGKILL)
-        if os.getppid() != self.me:  # it died before that was in force
+        if os.getppid() != self.me:  # the keeper died before PDEATHSIG was set
             return
         os.setsid()
-        for signal in (SIGPIPE, SIGXFSZ):  # Python ignores them, and that would be inherited
+        for signal in (SIGPIPE, SIGXFSZ):  # Python ignores them, and the agent would inherit that
             _signal.signal(signal, _signal.SIG_DFL)
         if orders.text("strict"):
             self.enter(orders, "0")
@@ -306,20 +306,21 @@ class Keeper:
         env = dict(pair.split("=", 1) for pair in orders.all("env"))
         for name in orders.all("port_name"):
             env[name] = port
-        os.execve(orders.text("exec"), command, env)  # noqa: S606 (this is what a keeper is for)
+        os.execve(orders.text("exec"), command, env)  # noqa: S606 (a keeper's purpose)
 
     def enter(self, orders: Orders, pid: str) -> None:
-        """Move a process into the groups; the kernel can take 15 ms for the first."""
+        """Move a process into the control groups; the kernel can take 15 ms for the first one."""
         for group in orders.all("group"):
-            put(f"{group}/cgroup.procs", pid)
+            write_kernel_file(f"{group}/cgroup.procs", pid)
 
     def save(self, orders: Orders, *, flush: bool) -> None:
-        """What there is to know of this life, for whoever adopts it or asks how it ended."""
+        """Write the state file, from which the provider reads port, pid and exit code."""
         ended = "null" if self.exit is None else self.exit
         row = (
             f'{{"start": {orders.number("start")}, "boot": "{self.boot}", "keeper": {os.getpid()},'
             f' "pid": {self.pid}, "port": {self.port}, "exit": {ended},'
-            f' "stopped": {"true" if self.asked else "false"}, "said": "{plain(self.said)}"}}\n'
+            f' "stopped": {"true" if self.stop_requested else "false"},'
+            f' "said": "{plain(self.message)}"}}\n'
         )
         try:
             write_whole(f"{self.directory}/{STATE}", row.encode(), flush=flush)
@@ -327,19 +328,19 @@ class Keeper:
             return
 
     def keep(self, orders: Orders, output: int) -> None:
-        """Stand by until nothing of the tree is left."""
+        """Supervise until the last process of the tree has ended."""
         log = Log(self.directory, orders.number("log_bytes"))
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         poll.register(output, select.POLLIN)
         while self.reap():
-            if (self.asked or self.exit is not None) and not self.stop_at:
-                # Whoever outlives the agent's own end has no grace.
+            if (self.stop_requested or self.exit is not None) and not self.stop_at:
+                # Processes that outlive the agent itself get no grace period.
                 grace = orders.number("grace_ms") / 1000 if self.exit is None else 0.0
                 self.stop_at = time.monotonic() + grace
                 if grace:
-                    spared = self.pid if orders.text("sandboxed") else 0
-                    tell(SIGTERM, [p for p in descendants(os.getpid()) if p != spared])
+                    sandbox_pid = self.pid if orders.text("sandboxed") else 0
+                    send_signal(SIGTERM, [p for p in descendants(os.getpid()) if p != sandbox_pid])
             timeout: float | None = None
             if self.stop_at:
                 left = self.stop_at - time.monotonic()
@@ -354,7 +355,7 @@ class Keeper:
         copy(output, log, DRAIN_CHUNKS)
 
     def reap(self) -> bool:
-        """Collect who has ended; whether anybody is left."""
+        """Reap ended children; whether any process is left."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -366,23 +367,23 @@ class Keeper:
             return False
 
     def kill(self, orders: Orders) -> None:
-        """Kill everybody; orphans come to us, so again until none is left."""
+        """Kill all descendants; `keep` repeats it until no orphan is left."""
         for group in orders.all("group"):
-            put(f"{group}/cgroup.kill", "1")
-        for signal in (SIGSTOP, SIGKILL):  # who is stopped forks no more
-            tell(signal, descendants(os.getpid()))
+            write_kernel_file(f"{group}/cgroup.kill", "1")
+        for signal in (SIGSTOP, SIGKILL):  # a stopped process cannot fork
+            send_signal(signal, descendants(os.getpid()))
 
 
 def make_group(path: str) -> None:
-    """A control group for the tree; where that is not allowed the other means must do."""
+    """Make a control group if that is permitted."""
     try:
         os.mkdir(path)
     except OSError:
         return
 
 
-def put(path: str, value: str) -> None:
-    """Write to a file of the kernel that may not be there."""
+def write_kernel_file(path: str, value: str) -> None:
+    """Write to a kernel file that may not exist."""
     try:
         file = os.open(path, os.O_WRONLY)
     except OSError:
@@ -396,14 +397,14 @@ def put(path: str, value: str) -> None:
 
 
 def lower_limit(name: int, value: int) -> None:
-    """Both limits down to this value; never up."""
+    """Lower the soft and the hard limit to this value; never raise them."""
     hard = resource.getrlimit(name)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(name, (value, value))
 
 
-def tell(signal: int, pids: list[int]) -> None:
-    """Send a signal to those who are still there."""
+def send_signal(signal: int, pids: list[int]) -> None:
+    """Send a signal to the processes that still exist."""
     for pid in pids:
         try:
             os.kill(pid, signal)
@@ -412,7 +413,7 @@ def tell(signal: int, pids: list[int]) -> None:
 
 
 def copy(output: int, log: Log, chunks: int) -> bool:
-    """Move what was printed to the log; whether more may come."""
+    """Copy output to the log; whether more may come."""
     for _ in range(chunks):
         try:
             data = os.read(output, CHUNK)
@@ -424,10 +425,10 @@ def copy(output: int, log: Log, chunks: int) -> bool:
     return True
 
 
-def close_what_was_inherited() -> None:
-    """Of the plane's files none is ours but the three that were given."""
+def close_inherited_files() -> None:
+    """Close all inherited files except the first three."""
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > LAST_GIVEN:
+        if int(name) > LAST_INHERITED_FILE:
             try:
                 os.close(int(name))
             except OSError:
@@ -435,61 +436,61 @@ def close_what_was_inherited() -> None:
 
 
 def answer(text: str) -> None:
-    """Tell the provider that waits at the other end, if it still does, and let go of it."""
+    """Write the answer to the provider's pipe and close it."""
     try:
         os.write(1, text.encode())
-    except OSError:  # it is dead; whoever comes after it reads the state
+    except OSError:  # the plane has ended; the next one reads the state file
         return
     finally:
-        give(1, os.devnull, os.O_WRONLY)
+        redirect(1, os.devnull, os.O_WRONLY)
 
 
-def told() -> str:
-    """The directory to keep, as soon as somebody says so; nothing if nobody ever will."""
+def read_directory() -> str:
+    """Read the keeper's directory from standard input; "" if the plane closes it unused."""
     words = b""
     while part := os.read(0, CHUNK):
         words += part
     return os.fsdecode(words)
 
 
-def give(file: int, path: str, flags: int) -> None:
-    """Have this file under the number of one of the three that were given."""
-    opened = os.open(path, flags, 0o600)
-    os.dup2(opened, file)
-    os.close(opened)
+def redirect(file: int, path: str, flags: int) -> None:
+    """Open this file under the number of a standard file."""
+    opened_file = os.open(path, flags, 0o600)
+    os.dup2(opened_file, file)
+    os.close(opened_file)
 
 
 def main() -> int:
-    """Keep a directory's runtime from its start to its end."""
-    close_what_was_inherited()
+    """Run one runtime from its start to its end."""
+    close_inherited_files()
     os.chdir("/")
     prctl(SET_SUBREAPER, 1)
     prctl(SET_NO_NEW_PRIVILEGES, 1)
-    directory = told()
+    directory = read_directory()
     if not directory:
-        return UNTOLD
+        return NO_DIRECTORY
     try:
-        give(0, os.devnull, os.O_RDONLY)
-        give(2, f"{directory}/{ERRORS}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        redirect(0, os.devnull, os.O_RDONLY)
+        redirect(2, f"{directory}/{ERRORS}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         keeper = Keeper(directory)
         keeper.listen()
         if not keeper.take():
-            return HELD
-        if keeper.burned():
+            return ALREADY_LOCKED
+        if keeper.is_burned():
             return TOMBSTONE
         with open(f"{directory}/{ORDERS}", "rb") as file:
             orders = Orders(file.read())
-    except FileNotFoundError:  # removed while we were starting
+    except FileNotFoundError:  # removed while this keeper started
         return UNREADABLE
     keeper.port = keeper.choose_port(orders)
     output = keeper.start(orders)
-    keeper.save(orders, flush=False)  # a machine that stops ends the agent too
+    keeper.save(orders, flush=False)  # a crash of the machine would end the agent too
     answer(f"{keeper.port}\n")
-    if not orders.text("strict"):  # no bound was asked for, so nothing need wait for it
+    if not orders.text("strict"):  # the spec has no limit, so the start need not wait for it
         keeper.enter(orders, str(keeper.pid))
     keeper.keep(orders, output)
-    # Who asked for the end is about to delete this, or to write it anew.
-    keeper.save(orders, flush=not keeper.asked)
+    # After a requested stop the provider deletes or rewrites this file at once.
+    keeper.save(orders, flush=not keeper.stop_requested)
     for group in orders.all("group"):
         try:
             os.rmdir(group)

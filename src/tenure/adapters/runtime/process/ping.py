@@ -1,4 +1,4 @@
-"""Asks an agent how it is: `GET /ping` by hand, with bounds, since what answers may be hostile."""
+"""Sends `GET /ping` to an agent, with bounded time and size, because the answer may be hostile."""
 
 import asyncio
 import json
@@ -8,31 +8,31 @@ from typing import NamedTuple
 from tenure.adapters.runtime.process.runtime_dir import plain
 
 LINE_BYTES_MAX = 60
-"""What is told of an odd answer."""
+"""Length of the quoted part of an invalid answer."""
 ANSWER_BYTES_MAX = 16_384
 REQUEST = b"GET /ping HTTP/1.1\r\nHost: %s\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
 
 
 class Health(StrEnum):
-    """What an agent says of itself, and what it is when it says nothing of use."""
+    """The health that an agent reports, or why it reports none."""
 
     HEALTHY = "Healthy"
     BUSY = "HealthyBusy"
     SILENT = "silent"
-    """Nobody listens on the port."""
+    """No process listens on the port."""
     ODD = "odd"
-    """Somebody does, and did not answer as the contract asks within the time."""
+    """A process listens, but did not answer within the time as the contract requires."""
 
 
 class PingResult(NamedTuple):
-    """How an agent is, and of one that is odd, how it answers."""
+    """An agent's health, and the first line of an invalid answer."""
 
     health: Health
-    said: str = ""
+    detail: str = ""
 
 
 async def ping(port: int, *, seconds: float) -> PingResult:
-    """Ask once; never raises, and never takes longer."""
+    """Send one request; never raises, and takes at most `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             reader, writer = await asyncio.open_connection(
@@ -47,11 +47,11 @@ async def ping(port: int, *, seconds: float) -> PingResult:
     except ConnectionRefusedError:
         return PingResult(Health.SILENT)
     except (OSError, TimeoutError):
-        return PingResult(Health.ODD, f"nothing whole in {seconds:g} s")
+        return PingResult(Health.ODD, f"no complete answer in {seconds:g} s")
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
-    """The answer, as far as its own words and our bound say."""
+    """Read the answer up to its content length or the size limit."""
     answer = b""
     while len(answer) < ANSWER_BYTES_MAX:
         head, blank, body = answer.partition(b"\r\n\r\n")
@@ -65,13 +65,13 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 
 
 def _first_line(answer: bytes) -> str:
-    """How an answer begins, as a sentence can bear it."""
+    """The first line of an answer, shortened."""
     line = (answer.splitlines() or [b""])[0][:LINE_BYTES_MAX]
     return plain(line).strip() or "nothing"
 
 
 def _length(head: bytes) -> int:
-    """How long the body is; without a word about it, until the end."""
+    """The content length; the size limit if the header has none."""
     for line in head.lower().split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         if name.strip() == b"content-length" and value.strip().isdigit():
@@ -80,15 +80,15 @@ def _length(head: bytes) -> int:
 
 
 def health_of(answer: bytes) -> Health:
-    """What the agent says of itself in this answer."""
+    """The health that this answer reports."""
     head, _, body = answer.partition(b"\r\n\r\n")
     version, _, rest = head.partition(b" ")
     if not version.startswith(b"HTTP/1.") or not rest.startswith(b"200"):
         return Health.ODD
     body = body[body.find(b"{") : body.rfind(b"}") + 1]  # whatever the transfer coding
     try:
-        said = json.loads(body)
+        detail = json.loads(body)
     except (ValueError, RecursionError):
         return Health.ODD
-    status = said.get("status") if isinstance(said, dict) else None
+    status = detail.get("status") if isinstance(detail, dict) else None
     return Health(status) if status in (Health.HEALTHY, Health.BUSY) else Health.ODD

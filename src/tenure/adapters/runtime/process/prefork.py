@@ -23,8 +23,8 @@ class StartedKeeper(NamedTuple):
     """A keeper's process, the pipe that takes its directory, and the one on which it answers."""
 
     pid: int
-    tell: int
-    heard: int
+    directory_pipe: int
+    answer_pipe: int
 
 
 class KeeperPool:
@@ -35,39 +35,39 @@ class KeeperPool:
         self._root = root
         self._lock = threading.Lock()
         self._waiting: StartedKeeper | None = None
-        self._closed = False
+        self._is_closed = False
 
     def keep(self, directory: Path) -> tuple[int, int]:
         """Assign a keeper to this directory; return its pid and the pipe on which it answers."""
         with self._lock:
-            taken, self._waiting = self._waiting, None
-        if taken is not None and not _tell(taken, directory):
-            taken = None
-        if taken is None:
-            taken = self._spawn()
-            _tell(taken, directory)
-        return taken.pid, taken.heard
+            started, self._waiting = self._waiting, None
+        if started is not None and not _assign(started, directory):
+            started = None
+        if started is None:
+            started = self._spawn()
+            _assign(started, directory)
+        return started.pid, started.answer_pipe
 
     def prepare(self) -> None:
         """Start an idle keeper if there is none."""
         with self._lock:
-            if self._waiting is None and not self._closed:
+            if self._waiting is None and not self._is_closed:
                 self._waiting = self._spawn()
 
     def close(self) -> None:
         """End the idle keeper and start no other."""
         with self._lock:
-            left, self._waiting, self._closed = self._waiting, None, True
-        if left is not None:
-            _drop(left)
+            idle, self._waiting, self._is_closed = self._waiting, None, True
+        if idle is not None:
+            _drop(idle)
 
     def _spawn(self) -> StartedKeeper:
         """A keeper detached from us in every way.
 
         Of our environment it gets nothing, of our files the ends of two pipes.
         """
-        orders, tell = os.pipe()
-        heard, answer = os.pipe()
+        orders, directory_pipe = os.pipe()
+        answer_pipe, answer = os.pipe()
         try:
             pid = os.posix_spawn(
                 sys.executable,
@@ -82,31 +82,31 @@ class KeeperPool:
                 setsigmask=(),
             )
         except OSError:
-            os.close(tell)
-            os.close(heard)
+            os.close(directory_pipe)
+            os.close(answer_pipe)
             raise
         finally:
             os.close(orders)
             os.close(answer)
-        return StartedKeeper(pid, tell, heard)
+        return StartedKeeper(pid, directory_pipe, answer_pipe)
 
 
-def _tell(one: StartedKeeper, directory: Path) -> bool:
+def _assign(one: StartedKeeper, directory: Path) -> bool:
     """Send a keeper its directory; False if it had died while it was idle."""
     try:
-        os.write(one.tell, os.fsencode(directory))
+        os.write(one.directory_pipe, os.fsencode(directory))
     except BrokenPipeError:
-        os.close(one.tell)
-        os.close(one.heard)
+        os.close(one.directory_pipe)
+        os.close(one.answer_pipe)
         os.waitpid(one.pid, 0)
         return False
-    os.close(one.tell)
+    os.close(one.directory_pipe)
     return True
 
 
 def _drop(one: StartedKeeper) -> None:
-    os.close(one.tell)
-    os.close(one.heard)
+    os.close(one.directory_pipe)
+    os.close(one.answer_pipe)
     with suppress(ProcessLookupError, ChildProcessError):
         os.kill(one.pid, signal.SIGKILL)
         os.waitpid(one.pid, 0)

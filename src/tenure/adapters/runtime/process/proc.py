@@ -1,7 +1,7 @@
-"""What the kernel says of processes: who holds a lock, who listens, who carries our tag.
+"""Reads processes from the kernel: the holder of a lock, the listeners of a port, our tags.
 
-A pid alone proves nothing, since pids are used again: a signal is sent by a pidfd that was opened
-before the start time was compared.
+Pids are reused, so a signal is sent through a pidfd that was opened before the start time was
+compared.
 """
 
 import fcntl
@@ -20,26 +20,26 @@ from tenure.adapters.runtime.process import keeper
 
 SOCK_DIAG, BY_FAMILY, ERROR, DONE = 4, 20, 2, 3
 DUMP = 0x301
-"""A request for all that match."""
+"""Request flags: dump all matching sockets."""
 LISTENING = 1 << 10
 REQUEST = struct.Struct("=IHHIIBBxxIH46x")
 HEAD = struct.Struct("=IH10x")
 ADDRESS_AT, INODE_AT = 16 + 8, 16 + 68
-HEARS = frozenset(
+LOCAL_ADDRESSES = frozenset(
     {
         socket.inet_pton(socket.AF_INET, "127.0.0.1").ljust(16, b"\0"),
         socket.inet_pton(socket.AF_INET6, "::ffff:127.0.0.1"),
         bytes(16),
     }
 )
-"""The addresses of a socket, as the kernel says them, that is reached at 127.0.0.1."""
+"""Local addresses, in the kernel's form, of sockets that accept connections to 127.0.0.1."""
 LINK_SECONDS = 2.0
 SWEEPS_MAX = 200
 GROUP_TRIES = 20
 
 
-def is_kept(directory: Path) -> bool:
-    """Whether a keeper lives there: its lock dies with it."""
+def has_keeper(directory: Path) -> bool:
+    """Whether a keeper runs for this directory: the kernel releases its lock when it ends."""
     try:
         lock = os.open(directory / keeper.LOCK, os.O_RDONLY)
     except FileNotFoundError:
@@ -54,14 +54,14 @@ def is_kept(directory: Path) -> bool:
 
 
 def keeper_of(directory: Path) -> int:
-    """The pid of the keeper that holds the lock, verified; 0 while none can be named."""
-    with _held(directory) as file:
+    """The verified pid of the keeper that holds the lock; 0 if it is not known."""
+    with _open_keeper(directory) as file:
         return file[0] if file else 0
 
 
 @contextmanager
-def _held(directory: Path) -> Iterator[tuple[int, int] | None]:
-    """The pid and a pidfd of the keeper that holds the lock, if it can be named."""
+def _open_keeper(directory: Path) -> Iterator[tuple[int, int] | None]:
+    """The verified pid and a pidfd of the keeper that holds the lock; None if not known."""
     try:
         words = (directory / keeper.LOCK).read_text().split()
         pid, ticks, boot = int(words[0]), int(words[1]), words[2]
@@ -74,29 +74,29 @@ def _held(directory: Path) -> Iterator[tuple[int, int] | None]:
     except OSError:
         ours = False
     try:
-        yield (pid, file) if ours and is_kept(directory) else None
+        yield (pid, file) if ours and has_keeper(directory) else None
     finally:
         os.close(file)
 
 
 def end_keeper(directory: Path, *, at_once: bool, seconds: float) -> None:
-    """Have the keeper remove its tree and wait for its end; one that takes too long is killed."""
+    """Signal the keeper to end its process tree and wait; after `seconds` it is killed."""
     until = time.monotonic() + seconds
-    told = False
-    while is_kept(directory):
+    is_signalled = False
+    while has_keeper(directory):
         late = time.monotonic() > until
-        with _held(directory) as held:
-            if held is None:  # it has the lock and has not said who it is
+        with _open_keeper(directory) as process:
+            if process is None:  # it has the lock and has not written its pid
                 time.sleep(0.002)
                 if time.monotonic() > until + seconds:
-                    raise TimeoutError(f"somebody unknown holds {directory}")
+                    raise TimeoutError(f"an unknown process holds {directory}")
                 continue
             gentle = signal.SIGQUIT if at_once else signal.SIGTERM
-            if late or not told:
-                _send(held[1], signal.SIGKILL if late else gentle)
-            told = True
+            if late or not is_signalled:
+                _send(process[1], signal.SIGKILL if late else gentle)
+            is_signalled = True
             poll = select.poll()
-            poll.register(held[1], select.POLLIN)
+            poll.register(process[1], select.POLLIN)
             poll.poll(max((until - time.monotonic()) * 1000, 100.0))
 
 
@@ -107,37 +107,37 @@ def _send(pidfd: int, number: signal.Signals) -> None:
         return
 
 
-def tagged(tags: tuple[bytes, ...]) -> list[int]:
-    """Every process whose environment holds all these entries."""
+def find_tagged(tags: tuple[bytes, ...]) -> list[int]:
+    """Every process whose environment has all these entries."""
     found = []
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
             try:
-                environ = (place / "environ").read_bytes().split(b"\0")
+                environ = (process / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
             if all(tag in environ for tag in tags):
-                found.append(int(place.name))
+                found.append(int(process.name))
     return found
 
 
 def sweep(tags: tuple[bytes, ...], groups: list[str]) -> int:
-    """Kill all that carry these tags or sit in these groups, until none is left; how many."""
-    killed: set[int] = set()
+    """Kill all processes with these tags or in these groups; returns how many."""
+    killed_pids: set[int] = set()
     for _ in range(SWEEPS_MAX):
-        left = tagged(tags) + [pid for group in groups for pid in _members(group)]
-        if not left:
+        remaining = find_tagged(tags) + [pid for group in groups for pid in _members(group)]
+        if not remaining:
             break
-        for pid in left:
+        for pid in remaining:
             _kill_tagged(pid, tags, groups)
-        killed.update(left)
+        killed_pids.update(remaining)
         time.sleep(0.002)
     remove_groups(groups)
-    return len(killed)
+    return len(killed_pids)
 
 
 def remove_groups(groups: list[str]) -> None:
-    """Remove control groups that nobody is in any more; who has just died leaves in a moment."""
+    """Remove empty control groups; a killed process may take a moment to leave its group."""
     for group in groups:
         for _ in range(GROUP_TRIES):
             try:
@@ -151,7 +151,7 @@ def remove_groups(groups: list[str]) -> None:
 
 
 def _kill_tagged(pid: int, tags: tuple[bytes, ...], groups: list[str]) -> None:
-    """Kill it, if it is still the one that was found."""
+    """Kill the process if it still has the tags or is in a group."""
     try:
         file = os.pidfd_open(pid)
     except OSError:
@@ -174,7 +174,7 @@ def _members(group: str) -> list[int]:
 
 
 def listeners(port: int) -> set[int]:
-    """The inodes of all sockets that listen on this port and are reached at 127.0.0.1.
+    """The inodes of all sockets that listen on this port at 127.0.0.1.
 
     Asked of the kernel's socket diagnosis: reading /proc/net/tcp walks every bucket of a table that
     is as large as the machine, which takes milliseconds.
@@ -201,31 +201,31 @@ def listeners(port: int) -> set[int]:
 
 
 def _inodes(data: bytes) -> set[int] | None:
-    """The inodes in one part of an answer; None at its end."""
+    """The inodes in one part of an answer; None if it is the last part."""
     found = set()
     while len(data) >= HEAD.size:
         length, kind = HEAD.unpack_from(data)
         if kind == ERROR:
-            raise OSError("the kernel does not say who listens")
+            raise OSError("the kernel does not list the sockets that listen")
         if kind == DONE:
             return None
-        if data[ADDRESS_AT : ADDRESS_AT + 16] in HEARS:
+        if data[ADDRESS_AT : ADDRESS_AT + 16] in LOCAL_ADDRESSES:
             found.add(int.from_bytes(data[INODE_AT : INODE_AT + 4], sys.byteorder))
         data = data[(length + 3) & ~3 :]
     return found
 
 
 def owns_port(pid: int, port: int) -> bool:
-    """Whether somebody listens on this port, and nobody but descendants of this process."""
-    wanted = {f"socket:[{inode}]" for inode in listeners(port)}
-    if not wanted:
+    """Whether descendants of this process, and no others, listen on this port."""
+    missing = {f"socket:[{inode}]" for inode in listeners(port)}
+    if not missing:
         return False
     for one in keeper.descendants(pid):
         try:
             for file in Path(f"/proc/{one}/fd").iterdir():
-                wanted.discard(str(file.readlink()))
+                missing.discard(str(file.readlink()))
         except OSError:
             continue
-        if not wanted:
+        if not missing:
             return True
     return False

@@ -1,7 +1,7 @@
 """Agents as local processes, each under a keeper that outlives the plane.
 
-The calls of `tenure.ports.runtime.RuntimeProvider`: everything that blocks runs in threads of this
-provider's own, and nothing but a provider's errors leaves it.  This is not a security boundary.
+Implements `tenure.ports.runtime.RuntimeProvider`: blocking work runs on the provider's own threads,
+and its methods raise only ProviderErrors.  This is not a security boundary.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 THREADS = 16
 PING_SECONDS = 1.0
 BUSY_SECONDS = 20.0
-"""How long a call waits for another of the same key."""
+"""How long a call waits for another call of the same key."""
 PAUSE_SHARE = 0.05
-"""Of the time that was waited already: how late a runtime may be found ready."""
-SPARE_SECONDS = 0.1
-"""After a runtime is ready, until a keeper is made ready for the next."""
-LOOK_SECONDS = 0.02
-"""How long what the files say of a runtime that starts is taken for true."""
+"""Pause between two polls of a starting runtime, as a share of the time waited so far."""
+PREFORK_DELAY_SECONDS = 0.1
+"""Delay after a runtime is ready before a keeper is pre-forked for the next one."""
+STATUS_CACHE_SECONDS = 0.02
+"""How long the file state of a starting runtime is used before it is read again."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class ProcessRuntime:
-    """See the module.
+    """The provider of local runtimes; see the module.
 
-    `path` is where programs are looked for and what agents get as PATH; `hidden` are directories
-    that a sandboxed agent sees empty; `sandbox` is auto, off, or require.
+    `path` is the search path of programs and the PATH of agents; `hidden` are directories that a
+    sandboxed agent sees empty; `sandbox` is auto, off, or require.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class ProcessRuntime:
         ping_seconds: float = PING_SECONDS,
         logs_kept: int = 20,
     ) -> None:
-        """Below `root`, made if it is not there; several may share it, in several processes."""
+        """Use `root`, created if it does not exist; several processes may share it."""
         self.zones = zones
         self._clock = clock
         self._ping_seconds = ping_seconds
-        self._later: asyncio.TimerHandle | None = None
+        self._prefork_timer: asyncio.TimerHandle | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tenure-runtime")
-        means = Launcher(
+        launcher = Launcher(
             path=path,
             grace_ms=int(grace_seconds * 1000),
             end_seconds=end_seconds,
@@ -80,33 +80,33 @@ class ProcessRuntime:
             sandbox=_sandbox(sandbox, path),
             groups=groups.available(f"tenure-probe-{os.getpid()}"),
         )
-        self._root = RuntimeRoot(root.absolute(), zones=zones, means=means)
+        self._root = RuntimeRoot(root.absolute(), zones=zones, launcher=launcher)
 
     def close(self) -> None:
-        """Let go of the threads; what runs goes on."""
-        if self._later is not None:
-            self._later.cancel()
+        """End the threads; agents go on running."""
+        if self._prefork_timer is not None:
+            self._prefork_timer.cancel()
         self._root.keepers.close()
         self._pool.shutdown(wait=False)
 
-    # ------------------------------------------------------------------------------ the four verbs
+    # ---------------------------------------------------------------------------- provider methods
 
     async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
-        """Start it under a keeper, or converge; a spec that cannot be enforced is Rejected."""
+        """Start the agent under a keeper, or converge it; Rejected if a spec cannot be enforced."""
         try:
-            wanted = self._read(spec)
+            desired = self._read(spec)
         except Invalid as error:
             await self._call(self._root.refuse, key, str(error))
             raise Rejected(str(error)) from error
         now = self._clock.now()
-        seen = await self._call(lambda: self._root.ensure(key, wanted, now=now))
-        return seen.reference
+        status = await self._call(lambda: self._root.ensure(key, desired, now=now))
+        return status.reference
 
     async def inspect(self, key: ResourceKey) -> Observation:
         """The presence that `status` gives, with reference, owner and generation."""
-        seen = await self._call(self._root.look, key)
-        status = await self._status(seen)
-        return Observation(status.presence, seen.reference, seen.owner, seen.generation)
+        files = await self._call(self._root.inspect, key)
+        status = await self._status(files)
+        return Observation(status.presence, files.reference, files.owner, files.generation)
 
     async def remove(self, key: ResourceKey) -> None:
         """Burn the key, end the whole tree, delete its directory."""
@@ -114,69 +114,69 @@ class ProcessRuntime:
 
     async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Every directory of this plane."""
-        for item in await self._call(lambda: list(self._root.owned(plane))):
+        for item in await self._call(lambda: list(self._root.list_owned(plane))):
             yield item
 
-    # ------------------------------------------------------------------------- what a runtime has
+    # ----------------------------------------------------------------------------- runtime methods
 
     async def digest(self, spec: Spec) -> Spec:
         """The spec with the digests of program, files and bundle, or why they are missing.
 
-        Invalid is also what a process of this machine cannot be held to.
+        Raises Invalid also for limits that this machine cannot enforce.
         """
-        wanted = self._read(spec)
-        if wanted.state_of:
-            raise Invalid("state_of: a plan says whose state a runtime goes on with, no spec")
-        self._refuse_ours(wanted)
-        path, digests = self._root.means.path, self._root.digests
-        return await self._call(lambda: recipe.digest(spec, wanted, path=path, digests=digests))
+        desired = self._read(spec)
+        if desired.state_of:
+            raise Invalid("state_of: only a plan may set it, not a spec")
+        self._refuse_plane_paths(desired)
+        path, digests = self._root.launcher.path, self._root.digests
+        return await self._call(lambda: recipe.digest(spec, desired, path=path, digests=digests))
 
-    def _refuse_ours(self, wanted: recipe.Recipe) -> None:
-        """Nothing that the plane hides is given to an agent by naming it."""
-        for ours in {self._root.root.resolve(), *map(_resolved, self._root.means.hidden)}:
-            for part in wanted.command:
-                if part.startswith("/") and _resolved(part).is_relative_to(ours):
+    def _refuse_plane_paths(self, desired: recipe.Recipe) -> None:
+        """Refuse a command or bundle inside the directories that are hidden from agents."""
+        for ours in {self._root.root.resolve(), *map(_real_path, self._root.launcher.hidden)}:
+            for part in desired.command:
+                if part.startswith("/") and _real_path(part).is_relative_to(ours):
                     raise Invalid(f"command: {part} lies in the control plane's own directory")
-            bundle = _resolved(wanted.bundle) if wanted.bundle else None
+            bundle = _real_path(desired.bundle) if desired.bundle else None
             if bundle and (bundle.is_relative_to(ours) or ours.is_relative_to(bundle)):
                 raise Invalid(
-                    f"bundle: {wanted.bundle} and the control plane's own {ours} are one inside the"
+                    f"bundle: {desired.bundle} and the control plane's own {ours} are one in the"
                     " other; move one"
                 )
 
     async def status(self, key: ResourceKey) -> Status:
-        """How it is, by its keeper, by its own word, and by whose socket that word came from."""
-        status = await self._status(await self._call(self._root.look, key))
+        """The status by the keeper, by the agent's ping, and by the owner of the socket."""
+        status = await self._status(await self._call(self._root.inspect, key))
         return await self._with_last_lines(key, status)
 
     async def wait_ready(self, key: ResourceKey, *, seconds: float) -> Status:
-        """Ask again and again, quickly at first; while nobody listens, look only now and then."""
-        began = looked = self._clock.monotonic()
-        seen = await self._call(self._root.look, key)
+        """Poll until the agent is ready, broken, or `seconds` have passed."""
+        started_at = inspected_at = self._clock.monotonic()
+        files = await self._call(self._root.inspect, key)
         while True:
-            status = await self._status(seen)
+            status = await self._status(files)
             now = self._clock.monotonic()
-            left = began + seconds - now
+            left = started_at + seconds - now
             if status.presence is not Presence.STARTING or left <= 0:
-                self._prepare_later()
+                self._schedule_prefork()
                 return await self._with_last_lines(key, status)
-            waited = PAUSE_SHARE * (now - began)
+            waited = PAUSE_SHARE * (now - started_at)
             pause = min(max(waited, RUNTIME_KEY.first_seconds), RUNTIME_KEY.cap_seconds, left)
             await self._clock.sleep(pause)
-            if now - looked > LOOK_SECONDS:
-                looked = now
-                seen = await self._call(self._root.look, key)
+            if now - inspected_at > STATUS_CACHE_SECONDS:
+                inspected_at = now
+                files = await self._call(self._root.inspect, key)
 
     async def listens_at(self, key: ResourceKey, address: str) -> bool:
-        """By its keeper, and by whose sockets the kernel says they are."""
+        """Whether the runtime's own processes listen at this address, as the kernel reports it."""
         return await self._call(self._root.listens_at, key, address)
 
     async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:
-        """The last lines, also of what was removed lately."""
+        """The last lines of the log, also of a recently removed runtime."""
         return await self._call(lambda: runtime_dir.tail(self._root.log_directory(key), lines))
 
     async def follow(self, key: ResourceKey, *, since: int) -> LogPart:
-        """What was printed from this offset on."""
+        """The log from this offset on."""
         return await self._call(lambda: runtime_dir.part(self._root.log_directory(key), since))
 
     async def stop(self, key: ResourceKey) -> None:
@@ -185,55 +185,55 @@ class ProcessRuntime:
 
     # --------------------------------------------------------------------------------------- inner
 
-    def _prepare_later(self) -> None:
-        """Have a keeper ready for the next start, once this one's operation has had its time."""
-        if self._later is not None:
-            self._later.cancel()
+    def _schedule_prefork(self) -> None:
+        """Pre-fork a keeper a little later, so that it does not delay the current operation."""
+        if self._prefork_timer is not None:
+            self._prefork_timer.cancel()
         prepare = self._root.keepers.prepare
         loop = asyncio.get_running_loop()
-        self._later = loop.call_later(SPARE_SECONDS, self._pool.submit, prepare)
+        self._prefork_timer = loop.call_later(PREFORK_DELAY_SECONDS, self._pool.submit, prepare)
 
     def _read(self, spec: Spec) -> recipe.Recipe:
-        """Understand the spec, and refuse what cannot be enforced on this machine."""
-        wanted = recipe.read(spec, zones=self.zones)
-        if "processes" in wanted.resources and not self._root.means.groups.pids:
+        """Read the spec; Invalid if this machine cannot enforce it."""
+        desired = recipe.read(spec, zones=self.zones)
+        if "processes" in desired.resources and not self._root.launcher.groups.pids:
             raise Invalid("resources: processes cannot be bounded here, no pids group can be made")
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        if hard != resource.RLIM_INFINITY and wanted.resources.get("open_files", 0) > hard:
+        if hard != resource.RLIM_INFINITY and desired.resources.get("open_files", 0) > hard:
             raise Invalid(f"resources: open_files is at most {hard} here")
-        return wanted
+        return desired
 
     async def _with_last_lines(self, key: ResourceKey, status: Status) -> Status:
-        """What keeps it from being ready is most likely what it printed last."""
+        """Add the last log lines, which most likely say why the agent is not ready."""
         if status.presence is not Presence.STARTING:
             return status
-        place = self._root
+        root = self._root
         said = await self._call(
-            lambda: runtime_dir.with_last_lines(status.said, place.log_directory(key))
+            lambda: runtime_dir.with_last_lines(status.said, root.log_directory(key))
         )
         return status._replace(said=said)
 
-    async def _status(self, seen: RuntimeStatus) -> Status:
-        if seen.presence is not Presence.STARTING:
-            return Status(seen.presence, exit_code=seen.exit_code, said=seen.said)
-        health, answer = await ping(seen.port, seconds=self._ping_seconds)
+    async def _status(self, files: RuntimeStatus) -> Status:
+        if files.presence is not Presence.STARTING:
+            return Status(files.presence, exit_code=files.exit_code, said=files.message)
+        health, answer = await ping(files.port, seconds=self._ping_seconds)
         match health:
             case Health.SILENT:
-                own = "it is to listen there, on $PORT, or its spec says on which `port`"
-                said = f"nobody listens on port {seen.port}: {own}"
+                own = "the agent has to listen there, on $PORT, or its spec has to set `port`"
+                said = f"no process listens on port {files.port}: {own}"
                 return Status(Presence.STARTING, said=said)
             case Health.ODD:
-                wanted = 'with 200 and {"status": "Healthy"}'
-                said = f"port {seen.port} does not answer GET /ping {wanted}, but: {answer}"
+                expected = 'with 200 and {"status": "Healthy"}'
+                said = f"port {files.port} does not answer GET /ping {expected}, but: {answer}"
                 return Status(Presence.STARTING, said=said)
             case Health.HEALTHY | Health.BUSY:
-                if not await self._call(proc.owns_port, seen.keeper, seen.port):
-                    said = f"somebody else listens on port {seen.port}"
+                if not await self._call(proc.owns_port, files.keeper, files.port):
+                    said = f"another process listens on port {files.port}"
                     return Status(Presence.STARTING, said=said)
                 return Status(Presence.READY, busy=health is Health.BUSY)
 
     async def _call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run it in a thread, again while the key is busy; what goes wrong is said as ours."""
+        """Run `work` on a thread, and again while the key is locked; OSError is OutcomeUnknown."""
         loop = asyncio.get_running_loop()
         until = self._clock.monotonic() + BUSY_SECONDS
         pauses = RUNTIME_KEY.delays()
@@ -249,7 +249,7 @@ class ProcessRuntime:
 
 
 def _sandbox(wish: str, path: str) -> str:
-    """The bubblewrap to use, or none."""
+    """The path of bubblewrap, or "" without a sandbox."""
     if wish not in ("auto", "off", "require"):
         raise Invalid(f"sandbox is auto, off or require, not {wish!r}")
     found = "" if wish == "off" else sandbox.find(path)
@@ -258,5 +258,5 @@ def _sandbox(wish: str, path: str) -> str:
     return found
 
 
-def _resolved(path: str) -> Path:
+def _real_path(path: str) -> Path:
     return Path(os.path.realpath(path))

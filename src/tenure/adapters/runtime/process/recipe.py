@@ -1,6 +1,6 @@
-"""What a spec asks of a local process, read strictly: a field that means nothing here is refused.
+"""Reads the spec of a local process strictly: an unknown field is refused.
 
-Nothing here starts anything; the file system is looked at only for digests.
+Nothing here starts a process; the file system is read only for digests.
 """
 
 import json
@@ -22,7 +22,7 @@ FIELDS = frozenset(
     {"command", "bundle", "digests", "env", "zone", "protocol", "port", "resources", "log_bytes",
      "state_of"}
 )  # fmt: skip
-CANNOT = {
+UNSUPPORTED_FIELDS = {
     "image": "a local process runs a command, not an image",
     "network": "a local process shares the machine's network: an egress list cannot be enforced",
     "egress": "a local process shares the machine's network: an egress list cannot be enforced",
@@ -32,27 +32,27 @@ LIMITS = {
     "file_mib": (resource.RLIMIT_FSIZE, 1_048_576),
     "open_files": (resource.RLIMIT_NOFILE, 1),
 }
-"""Resources that a limit of the kernel bounds for each process, with their unit."""
+"""Resources that an rlimit bounds for each process, with their unit."""
 RESOURCES = frozenset({*LIMITS, "memory_mib", "processes"})
 PORT_NAMES = ("PORT", "UVICORN_PORT")
 """Environment variables that tell an agent its port."""
 RESERVED = frozenset({"HOME", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", *PORT_NAMES})
-"""Not for a spec to say; what the loader reads would act before the sandbox is there."""
+"""A spec may not set these; the loader's variables would act before the sandbox does."""
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEY = re.compile(r"[a-z][a-z0-9]{0,63}\Z")
 LOG_BYTES = 1_048_576
 TEXTS_CHARACTERS_MAX = 131_072
 NUMBER_MAX = 1_000_000_000
-NAMED_CHARACTERS_MAX = 200
+QUOTED_CHARACTERS_MAX = 200
 
 
 class _Missing(Invalid):
-    """Sound, but not there."""
+    """The spec is valid, but a file that it names does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A spec that has been understood."""
+    """The fields of a valid spec."""
 
     command: tuple[str, ...]
     zone: str
@@ -63,16 +63,16 @@ class Recipe:
     port: int
     log_bytes: int
     state_of: tuple[str, ...]
-    """Keys of earlier runtimes, newest first, of whose state it goes on."""
+    """Keys of earlier runtimes, newest first, whose working directory it takes over."""
     text: str
-    """The same for the same spec, and for no other."""
+    """Canonical text of the spec; equal for equal specs only."""
 
 
 def read(spec: Spec, *, zones: tuple[str, ...]) -> Recipe:
-    """Understand a spec, or raise Invalid with the field's name."""
+    """Read a spec; Invalid names the field."""
     for name in spec:
-        if name in CANNOT:
-            raise Invalid(f"{name}: {CANNOT[name]}")
+        if name in UNSUPPORTED_FIELDS:
+            raise Invalid(f"{name}: {UNSUPPORTED_FIELDS[name]}")
         if name not in FIELDS:
             raise Invalid(f"{name}: a local process has no such field")
     if spec.get("protocol", "http") != "http":
@@ -141,7 +141,7 @@ def _keys(spec: Spec, field: str) -> tuple[str, ...]:
 
 
 def _is_sound(text: str) -> bool:
-    """Whether the kernel can be given this text."""
+    """Whether the text can be passed to the kernel: no NUL, valid UTF-8."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:
@@ -169,7 +169,7 @@ def _number(spec: Spec, field: str, default: int, *, low: int, high: int) -> int
 
 
 def program(recipe: Recipe, *, path: str) -> str:
-    """The file that the command starts: as it is, in the bundle, or found on the search path."""
+    """The file that the command starts: absolute, in the bundle, or on the search path."""
     name = recipe.command[0]
     if name.startswith("/"):
         return name
@@ -188,7 +188,7 @@ def program(recipe: Recipe, *, path: str) -> str:
 
 
 def pinned_program(recipe: Recipe, *, path: str) -> str:
-    """The same; Invalid if the search path leads to another file than when it was accepted."""
+    """The program; Invalid if the search path leads to another file than at acceptance."""
     found = program(recipe, path=path)
     if recipe.digests and found.startswith("/") and found not in recipe.digests:
         name = recipe.command[0]
@@ -199,7 +199,7 @@ def pinned_program(recipe: Recipe, *, path: str) -> str:
 def digest(spec: Spec, recipe: Recipe, *, path: str, digests: DigestCache) -> dict[str, object]:
     """The spec with a digest of its program, of every argument that is a file, and its bundle.
 
-    What is not there is said in the digest's place, and refuses to start: see `changed`.
+    A missing file has a reason in place of its digest, and cannot start: see `change_reason`.
     """
     found: dict[str, str] = {}
     where = f"in zone {recipe.zone}"
@@ -232,39 +232,39 @@ def digest(spec: Spec, recipe: Recipe, *, path: str, digests: DigestCache) -> di
 
 
 def _short(name: str) -> str:
-    """A name as a sentence can bear it."""
-    return name if len(name) <= NAMED_CHARACTERS_MAX else f"{name[:NAMED_CHARACTERS_MAX]}…"
+    """A name, shortened for an error text."""
+    return name if len(name) <= QUOTED_CHARACTERS_MAX else f"{name[:QUOTED_CHARACTERS_MAX]}…"
 
 
 def absolute_files(recipe: Recipe) -> list[str]:
-    """The arguments that are files, wherever they are started from."""
+    """The arguments that are absolute paths of files."""
     named = (part for part in recipe.command[1:] if part.startswith("/"))
     return [part for part in named if os.path.isfile(part)]  # noqa: PTH113 (long names are no error)
 
 
-def altered(name: str) -> str:
-    """A sentence about bytes that are others than were accepted, and what to do."""
+def changed_content_reason(name: str) -> str:
+    """A sentence on a file whose content has changed since acceptance, and what to do."""
     then = "delete and create the agent to run what is there now"
     return f"{name} is not what it was when the spec was accepted; {then}"
 
 
-def changed(recipe: Recipe, digests: DigestCache, *, first: bool) -> str:
-    """A sentence about the first file that is not what it was, or nothing; bundles are not read.
+def change_reason(recipe: Recipe, digests: DigestCache, *, first: bool) -> str:
+    """A sentence on the first file that has changed since acceptance; "" if none has.
 
-    Before the `first` generation of an agent has run, a file that was no file when the spec was
-    accepted is somebody else's; later it may be what the agent itself has written.
+    Bundles are not read here.  Before the `first` generation of an agent has run, a file that did
+    not exist at acceptance was made by someone else; later the agent itself may have written it.
     """
-    for name, wanted in recipe.digests.items():
-        if wanted.startswith(MISSING):  # whatever is there now, nobody has seen it before
-            return f"{wanted.removeprefix(MISSING)}; it was looked for when the spec was accepted"
+    for name, digest in recipe.digests.items():
+        if digest.startswith(MISSING):  # a file that exists now was not checked at acceptance
+            return f"{digest.removeprefix(MISSING)}; it was looked for when the spec was accepted"
         if name == recipe.bundle:
             continue
         try:
-            same = digests.of(name) == wanted
+            same = digests.of(name) == digest
         except OSError as error:
             return f"{name} cannot be read: {error.strerror}"
         if not same:
-            return altered(name)
+            return changed_content_reason(name)
     for name in absolute_files(recipe) if first and recipe.digests else ():
         if name not in recipe.digests:
             return f"command: {_short(name)} was no file when the spec was accepted, and is one now"

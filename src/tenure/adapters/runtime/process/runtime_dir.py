@@ -1,12 +1,12 @@
-"""The directory of one key: whose it is, what was ordered, what became of it, what was printed.
+"""The directory of one key: its owner, its orders, the keeper's state and the agent's output.
 
     <root>/<zone>/<key>/   owner.json orders lock state.json keeper.err log.<offset> work/ bundle/
-    <root>/burned/<key>    this key was removed, stopped or refused and is never used again
-    <root>/ports/<port>    the key that has this port
-    <root>/logs/<key>/     what a removed runtime printed, of the last few
-    <root>/trash/          what is being deleted
+    <root>/burned/<key>    the tombstone of a key: removed, stopped or refused
+    <root>/ports/<port>    the key that has reserved this port
+    <root>/logs/<key>/     the logs of the last removed runtimes
+    <root>/trash/          directories that are being deleted
 
-Files are replaced whole.  Nothing here starts or ends a process.
+Files are replaced atomically.  Nothing here starts or ends a process.
 """
 
 import json
@@ -26,7 +26,7 @@ PART_BYTES_MAX = 65_536
 
 
 class RuntimeOwner(NamedTuple):
-    """Whose a directory is; `refused` is the last generation that was refused here."""
+    """The owner of a directory; `refused` is the last generation that was refused."""
 
     plane: str
     tenant: str
@@ -41,7 +41,7 @@ class RuntimeOwner(NamedTuple):
 
 
 class KeeperState(NamedTuple):
-    """What a keeper wrote of itself and of the agent."""
+    """The state file of a keeper; its keys are stored."""
 
     start: int
     boot: str
@@ -55,15 +55,15 @@ class KeeperState(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Where the agent was told to listen."""
+        """The address on which the agent has to listen."""
         return f"127.0.0.1:{self.port}"
 
 
-NEVER = KeeperState(0, "", 0, 0, 0, None, stopped=False, said="")
+NO_STATE = KeeperState(0, "", 0, 0, 0, None, stopped=False, said="")
 
 
 class RuntimeDir:
-    """One key's directory, which need not be there."""
+    """One key's directory, which need not exist."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,40 +71,40 @@ class RuntimeDir:
         self.bundle = path / keeper.BUNDLE
 
     def owner(self) -> RuntimeOwner | None:
-        """Who owns it; None when nobody has finished to say so."""
+        """The owner; None if none was written completely."""
         try:
             return RuntimeOwner(**json.loads((self.path / OWNER).read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
 
     def is_foreign_to(self, key: ResourceKey) -> bool:
-        """Whether something stands here that we did not put here for this key's owner."""
+        """Whether the directory has content that does not belong to this key's owner."""
         owner = self.owner()
-        if owner is None and self._is_furnished():
-            owner = self.owner()  # the name comes first, so by now it must be there
+        if owner is None and self._has_content():
+            owner = self.owner()  # the owner is written first, so it must be there by now
             if owner is None:
-                return self._is_furnished()
+                return self._has_content()
         return owner is not None and not owner.has(key)
 
-    def _is_furnished(self) -> bool:
-        """Whether there is more in it than an owner who has not finished to write its name."""
+    def _has_content(self) -> bool:
+        """Whether the directory has more than an incomplete owner file."""
         try:
             names = {path.name for path in self.path.iterdir()}
             if OWNER in names and not (self.path / OWNER).stat().st_size:
-                return False  # our own hand, stopped when the power failed
+                return False  # an own write that a power failure cut off
             return bool(names - {f"{OWNER}.new"})
         except FileNotFoundError:
             return False
         except NotADirectoryError:
             return True
 
-    def own(self, owner: RuntimeOwner, *, flush: bool = True) -> None:
-        """Say whose it is."""
+    def write_owner(self, owner: RuntimeOwner, *, flush: bool = True) -> None:
+        """Write the owner."""
         row = json.dumps(owner._asdict()).encode()
         keeper.write_whole(str(self.path / OWNER), row, flush=flush)
 
     def flush(self) -> None:
-        """Have on the disk whose it is and what was ordered."""
+        """Flush the owner and the orders to the disk."""
         for name in (OWNER, keeper.ORDERS):
             file = os.open(self.path / name, os.O_RDONLY)
             try:
@@ -113,31 +113,31 @@ class RuntimeDir:
                 os.close(file)
 
     def orders(self) -> keeper.Orders:
-        """What the last keeper was told; empty when there was none."""
+        """The orders of the last keeper; empty if there was none."""
         try:
             return keeper.Orders((self.path / keeper.ORDERS).read_bytes())
         except OSError:
             return keeper.Orders(b"")
 
-    def order(self, orders: list[tuple[str, str]]) -> None:
-        """Tell the next keeper."""
+    def write_orders(self, orders: list[tuple[str, str]]) -> None:
+        """Write the orders of the next keeper."""
         data = keeper.encode(orders)
         keeper.write_whole(str(self.path / keeper.ORDERS), data, flush=False)
 
     def state(self) -> KeeperState:
-        """What the last keeper said of itself."""
+        """The state that the last keeper has written."""
         try:
             return KeeperState(**json.loads((self.path / keeper.STATE).read_bytes()))
         except (OSError, ValueError, TypeError):
-            return NEVER
+            return NO_STATE
 
-    def note_swept(self, state: KeeperState) -> None:
-        """Remember that nothing of this life is left."""
+    def mark_swept(self, state: KeeperState) -> None:
+        """Record that no process of this run is left."""
         row = json.dumps(state._replace(swept=True)._asdict()).encode()
         keeper.write_whole(str(self.path / keeper.STATE), row)
 
     def errors(self) -> str:
-        """The last words of a keeper that failed itself."""
+        """The end of the error output of a keeper that failed."""
         try:
             return plain((self.path / keeper.ERRORS).read_bytes()[-500:])
         except OSError:
@@ -145,7 +145,7 @@ class RuntimeDir:
 
 
 def reason_of(state: KeeperState) -> str:
-    """Why it does not run any more, in a sentence."""
+    """A sentence on why the agent does not run any more."""
     if state.said:
         return state.said
     if state.exit is None:
@@ -163,24 +163,24 @@ def tail(directory: Path, lines: int) -> str:
         data = _read(path, -TAIL_BYTES_MAX) + data
         if data.count(b"\n") > lines or len(data) >= TAIL_BYTES_MAX:
             break
-    kept = data[-TAIL_BYTES_MAX:].splitlines(keepends=True)[-lines:] if lines > 0 else []
-    return b"".join(kept).decode(errors="replace")
+    last_lines = data[-TAIL_BYTES_MAX:].splitlines(keepends=True)[-lines:] if lines > 0 else []
+    return b"".join(last_lines).decode(errors="replace")
 
 
 def part(directory: Path, since: int) -> LogPart:
-    """The log from this offset on; what is no longer kept is passed over."""
+    """The log from this offset on; deleted parts are skipped."""
     for base, path in _files(directory):
         size = path.stat().st_size
         if since < base + size:
             start = max(since - base, 0)
             data = _read(path, PART_BYTES_MAX, start)
-            data = data[: len(data) - _torn(data)] or data
+            data = data[: len(data) - _incomplete_bytes(data)] or data
             return LogPart(data.decode(errors="replace"), base + start + len(data))
     return LogPart("", max(since, 0))
 
 
-def _torn(data: bytes) -> int:
-    """How many bytes at the end begin a character that is not whole yet."""
+def _incomplete_bytes(data: bytes) -> int:
+    """Number of bytes at the end that are an incomplete character."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -200,46 +200,46 @@ def _files(directory: Path) -> list[tuple[int, Path]]:
 
 
 def _read(path: Path, count: int, start: int = 0) -> bytes:
-    """So many bytes from `start`, or with a negative count the last ones."""
+    """`count` bytes from `start`; a negative count reads the last ones."""
     try:
         with path.open("rb") as file:
             if count < 0:
                 start = max(os.fstat(file.fileno()).st_size + count, 0)
             file.seek(start)
             return file.read(abs(count))
-    except OSError:  # turned away under our eyes
+    except OSError:  # the keeper has just rotated it
         return b""
 
 
 def with_last_lines(reason: str, directory: Path) -> str:
-    """A reason, and below it as many of the last lines as may be said."""
+    """A reason, followed by as many of the last log lines as fit."""
     room = SAID_BYTES_MAX - len(reason) - 1
     lines = plain(tail(directory, 20).encode()).strip()
     return f"{reason}\n{lines[-room:]}" if lines and room > 0 else reason[:SAID_BYTES_MAX]
 
 
 def plain(data: bytes) -> str:
-    """Text that a terminal can be shown: no control characters but the end of a line."""
+    """Text that is safe on a terminal: no control characters except line ends."""
     text = data.decode(errors="replace")
     return "".join(c if c == "\n" or c.isprintable() else " " for c in text)
 
 
 def keep_logs(home: RuntimeDir, into: Path, *, count: int) -> None:
-    """Move the log aside and forget the oldest beyond so many."""
+    """Move the log to `into` and keep the newest `count` there."""
     if count <= 0:
         return
-    place = into / home.path.name
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
+    target = into / home.path.name
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
     for _, path in _files(home.path):
-        path.rename(place / path.name)
-    kept = sorted((_age(path), path) for path in into.iterdir())
-    for _, path in kept[:-count]:
+        path.rename(target / path.name)
+    by_age = sorted((_age(path), path) for path in into.iterdir())
+    for _, path in by_age[:-count]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def forget_old(directory: Path, *, seconds: float) -> None:
-    """Delete the files of a directory that are older than this, by the file system's own clock."""
+def delete_older(directory: Path, *, seconds: float) -> None:
+    """Delete files that are older than this, by the file system's own clock."""
     probe = directory / ".now"
     probe.touch()
     oldest = _age(probe) - seconds
@@ -252,5 +252,5 @@ def forget_old(directory: Path, *, seconds: float) -> None:
 def _age(path: Path) -> float:
     try:
         return path.stat().st_mtime
-    except FileNotFoundError:  # somebody else has just forgotten it
+    except FileNotFoundError:  # another process has just deleted it
         return 0.0

@@ -1,9 +1,9 @@
-"""All local runtimes below one directory: the verbs, each done whole while its key is locked.
+"""All local runtimes below one directory.  Each call runs under the lock of its key.
 
-Everything here blocks and is called in a thread.  A key's directory is locked by every process that
-changes it; a call that meets the lock raises `KeyBusy` and is repeated.  The tombstone of a key is
-written before anything of it is ended.  A keeper checks for it after it has the lock and before it
-starts anything, so a late start never outlives a removal.
+Everything here blocks and runs on a thread.  A process locks a key's directory before it changes
+it; a call that finds it locked raises `KeyBusy` and is repeated.  The tombstone of a key is written
+before its processes are ended.  A keeper checks for the tombstone after it has taken its lock and
+before it starts the agent, so a late start never outlives a removal.
 """
 
 import fcntl
@@ -37,56 +37,56 @@ from tenure.ports.provider import OwnedResource, Presence
 
 LOGS, TRASH = "logs", "trash"
 PROCESSES = 512
-"""In one tree, where that can be bounded and nothing else was said."""
-BURNS = 256
-"""Keys burned between two looks for marks that can be forgotten."""
+"""Default limit of processes in one tree, where it can be enforced."""
+BURNS_PER_CLEANUP = 256
+"""Keys burned between two clean-ups of old tombstones."""
 BURNED_SECONDS = 7 * 86_400.0
-"""A week: a call that is later than that is not on its way any more."""
+"""Age of a tombstone at its deletion; no call is delayed for a week."""
 START_SECONDS = 10.0
-"""For a keeper to answer; the agent may take as long as it likes."""
+"""How long a keeper may take to answer; the agent itself may take longer to be ready."""
 
 
 class KeyBusy(Exception):
-    """Another call changes this key right now; not seen outside this package."""
+    """Another call has locked this key; the provider retries."""
 
 
 class RuntimeStatus(NamedTuple):
-    """What the files and the kernel say of a key; whether it answers is for others to ask."""
+    """State of a runtime by its files and the kernel; the provider pings the agent itself."""
 
     presence: Presence
     reference: Mapping[str, object] = {}
     owner: str = ""
     generation: int = 0
     exit_code: int | None = None
-    said: str = ""
+    message: str = ""
     keeper: int = 0
     port: int = 0
 
 
 class Launcher(NamedTuple):
-    """How agents are started here."""
+    """Settings for starting and ending agents."""
 
     path: str
-    """Where programs are looked for."""
+    """Search path of programs."""
     grace_ms: int
-    """Between SIGTERM and SIGKILL."""
+    """Time between SIGTERM and SIGKILL."""
     end_seconds: float
-    """For a keeper to end, past the grace it gives; then it is killed itself."""
+    """How long a keeper may take to end after the grace period; then it is killed."""
     hidden: tuple[str, ...]
     logs_kept: int
     sandbox: str
-    """The bubblewrap to use, if any."""
+    """Path of bubblewrap; empty without a sandbox."""
     groups: groups.Groups
 
 
 class RuntimeRoot:
-    """See the module."""
+    """The runtimes below one directory; see the module."""
 
-    def __init__(self, root: Path, *, zones: tuple[str, ...], means: Launcher) -> None:
+    def __init__(self, root: Path, *, zones: tuple[str, ...], launcher: Launcher) -> None:
         """Create the directory if it does not exist."""
         self.root = root
         self.zones = zones
-        self.means = means
+        self.launcher = launcher
         self.digests = DigestCache()
         self.keepers = KeeperPool(root)
         self._burns = 0
@@ -94,96 +94,102 @@ class RuntimeRoot:
         for name in (*zones, keeper.BURNED, keeper.PORTS, LOGS, TRASH):
             (root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    # ---------------------------------------------------------------------------------- the verbs
+    # ------------------------------------------------------------------------------ provider calls
 
-    def ensure(self, key: ResourceKey, wanted: Recipe, *, now: float) -> RuntimeStatus:
-        """Make it so; Rejected is remembered before it is raised."""
+    def ensure(self, key: ResourceKey, desired: Recipe, *, now: float) -> RuntimeStatus:
+        """Start or converge the runtime; a rejection is stored before it is raised."""
         self._reap(key)
         self._refuse_burned(key)
-        elsewhere = self.find(key)
-        if elsewhere is not None and elsewhere.path.parent.name != wanted.zone:
-            self.refuse(key, f"{key.text} stands in {elsewhere.path.parent.name} and cannot move")
-        there = RuntimeDir(self.root / wanted.zone / key.text)
-        there.path.mkdir(mode=0o700, exist_ok=True)
-        with self._locked(there.path, fcntl.LOCK_EX) as held:
-            if not held:  # removed under our hands
+        other = self.find(key)
+        if other is not None and other.path.parent.name != desired.zone:
+            self.refuse(key, f"{key.text} stands in {other.path.parent.name} and cannot move")
+        directory = RuntimeDir(self.root / desired.zone / key.text)
+        directory.path.mkdir(mode=0o700, exist_ok=True)
+        with self._lock_directory(directory.path, fcntl.LOCK_EX) as exists:
+            if not exists:  # removed meanwhile
                 raise KeyBusy
-            self._refuse_foreign(key, there)
-            self._refuse_burned(key, there)
-            owner = there.owner()
+            self._refuse_foreign(key, directory)
+            self._refuse_burned(key, directory)
+            owner = directory.owner()
             owner = owner or RuntimeOwner(key.plane, key.tenant, key.agent, key.generation, now)
             if owner.generation > key.generation:
                 raise Rejected(f"{key.text} is held by generation {owner.generation}")
-            same = there.orders().text("spec") == wanted.text
-            kept = proc.is_kept(there.path)
-            if same and kept and (seen := self._seen(key, there)).keeper:
+            same = directory.orders().text("spec") == desired.text
+            has_keeper = proc.has_keeper(directory.path)
+            if same and has_keeper and (status := self._read_status(key, directory)).keeper:
                 if owner.generation < key.generation:
-                    there.own(owner._replace(generation=key.generation))
-                    seen = seen._replace(generation=key.generation)
-                return seen
+                    directory.write_owner(owner._replace(generation=key.generation))
+                    status = status._replace(generation=key.generation)
+                return status
             if owner.refused >= key.generation:
                 raise Rejected(f"generation {owner.refused} of {key.text} was refused before")
-            self._start(key, wanted, there, owner._replace(generation=key.generation))
-            return self._seen(key, there)
+            self._start(key, desired, directory, owner._replace(generation=key.generation))
+            return self._read_status(key, directory)
 
-    def look(self, key: ResourceKey) -> RuntimeStatus:
-        """What stands under this key."""
+    def inspect(self, key: ResourceKey) -> RuntimeStatus:
+        """The current state of this key."""
         self._reap(key)
-        there = self.find(key)
-        if there is None:
+        directory = self.find(key)
+        if directory is None:
             return RuntimeStatus(Presence.ABSENT)
-        if there.is_foreign_to(key):
-            owner = there.owner()
+        if directory.is_foreign_to(key):
+            owner = directory.owner()
             return RuntimeStatus(Presence.FOREIGN, owner=owner.plane if owner else "")
-        if self.is_burned(key):  # whoever removes it may hold the lock for seconds
-            return self._burned_look(there)
-        with self._locked(there.path, fcntl.LOCK_SH) as held:
-            return self._seen(key, there) if held else RuntimeStatus(Presence.ABSENT)
+        if self.is_burned(key):  # a removal may hold the lock for seconds
+            return self._burned_status(directory)
+        with self._lock_directory(directory.path, fcntl.LOCK_SH) as exists:
+            return self._read_status(key, directory) if exists else RuntimeStatus(Presence.ABSENT)
 
     def listens_at(self, key: ResourceKey, address: str) -> bool:
-        """Whether its tree, and nobody else, listens there."""
-        there = self.find(key)
-        if there is None or there.is_foreign_to(key):
+        """Whether the runtime's processes, and no others, listen at this address."""
+        directory = self.find(key)
+        if directory is None or directory.is_foreign_to(key):
             return False
-        holder, state = proc.keeper_of(there.path), there.state()
+        holder, state = proc.keeper_of(directory.path), directory.state()
         ours = holder != 0 and address == state.address
         return ours and proc.owns_port(holder, state.port)
 
     def remove(self, key: ResourceKey) -> None:
-        """Burn the key, end the tree, delete the directory."""
-        there = self.find(key)
-        if there is not None:
-            self._refuse_foreign(key, there)
+        """Burn the key, end the process tree, delete the directory."""
+        directory = self.find(key)
+        if directory is not None:
+            self._refuse_foreign(key, directory)
         self.burn(key)
         for zone in self.zones:
-            there = RuntimeDir(self.root / zone / key.text)
-            with self._locked(there.path, fcntl.LOCK_EX) as held:
-                if held:
-                    self._refuse_foreign(key, there)
-                    self._end(key, there, at_once=False)
-                    self._free_port(key, there)
-                    proc.remove_groups(self.means.groups.paths(group_of(there)))
-                    earlier = self._earlier(inherited_directory.named_in(there))
-                    inherited_directory.give_back(key, there, earlier, lock=self._alone)
-                    runtime_dir.keep_logs(there, self.root / LOGS, count=self.means.logs_kept)
-                    self._delete(there.path)
-        _delete_whole(self.root / TRASH / key.text)  # the plane may have died half-way
+            directory = RuntimeDir(self.root / zone / key.text)
+            with self._lock_directory(directory.path, fcntl.LOCK_EX) as exists:
+                if exists:
+                    self._refuse_foreign(key, directory)
+                    self._end(key, directory, at_once=False)
+                    self._free_port(key, directory)
+                    proc.remove_groups(self.launcher.groups.paths(group_of(directory)))
+                    earlier = self._earlier(inherited_directory.earlier_keys(directory))
+                    inherited_directory.move_back(
+                        key, directory, earlier, lock=self._lock_exclusively
+                    )
+                    runtime_dir.keep_logs(
+                        directory, self.root / LOGS, count=self.launcher.logs_kept
+                    )
+                    self._delete(directory.path)
+        _delete_whole(
+            self.root / TRASH / key.text
+        )  # left if the plane died during an earlier removal
         self._reap(key)
 
     def stop(self, key: ResourceKey) -> None:
-        """Burn the key and kill the tree; the directory stays."""
-        there = self.find(key)
-        if there is not None:
-            self._refuse_foreign(key, there)
+        """Burn the key and kill the process tree; the directory stays."""
+        directory = self.find(key)
+        if directory is not None:
+            self._refuse_foreign(key, directory)
         self.burn(key)
-        if there is not None:
-            with self._locked(there.path, fcntl.LOCK_EX) as held:
-                if held:
-                    self._end(key, there, at_once=True)
+        if directory is not None:
+            with self._lock_directory(directory.path, fcntl.LOCK_EX) as exists:
+                if exists:
+                    self._end(key, directory, at_once=True)
         self._reap(key)
 
-    def owned(self, plane: str) -> Iterator[OwnedResource]:
-        """Everything of this plane."""
+    def list_owned(self, plane: str) -> Iterator[OwnedResource]:
+        """Every runtime of this plane."""
         for zone in self.zones:
             for path in sorted((self.root / zone).iterdir()):
                 owner = RuntimeDir(path).owner()
@@ -191,26 +197,26 @@ class RuntimeRoot:
                     yield OwnedResource(path.name, owner.agent, owner.generation, owner.since)
 
     def refuse(self, key: ResourceKey, sentence: str) -> None:
-        """Raise Rejected, for good."""
-        there = self.find(key)
-        if there is not None:
-            with self._locked(there.path, fcntl.LOCK_EX) as held:
-                if held:
-                    self._refuse_foreign(key, there)
-                    self._refuse(key, sentence, there)
+        """Store the rejection of this generation and raise it."""
+        directory = self.find(key)
+        if directory is not None:
+            with self._lock_directory(directory.path, fcntl.LOCK_EX) as exists:
+                if exists:
+                    self._refuse_foreign(key, directory)
+                    self._refuse(key, sentence, directory)
         self.burn(key)
         raise Rejected(sentence)
 
     def log_directory(self, key: ResourceKey) -> Path:
-        """Where what it printed is, or was put when it was removed."""
-        there = self.find(key)
-        ours = there is not None and not there.is_foreign_to(key)
-        return there.path if there is not None and ours else self.root / LOGS / key.text
+        """The directory with the log, also after a removal."""
+        directory = self.find(key)
+        ours = directory is not None and not directory.is_foreign_to(key)
+        return directory.path if directory is not None and ours else self.root / LOGS / key.text
 
     # ------------------------------------------------------------------------------ keys and locks
 
     def find(self, key: ResourceKey) -> RuntimeDir | None:
-        """The directory of this key, in whichever zone."""
+        """The directory of this key in any zone; None if there is none."""
         for zone in self.zones:
             path = self.root / zone / key.text
             if path.exists():
@@ -218,17 +224,17 @@ class RuntimeRoot:
         return None
 
     def is_burned(self, key: ResourceKey) -> bool:
-        """Whether nothing may start under this key again."""
+        """Whether the key has a tombstone."""
         return (self.root / keeper.BURNED / key.text).exists()
 
     def burn(self, key: ResourceKey) -> None:
-        """Say so, on the disk."""
+        """Write the tombstone and flush it."""
         if self.is_burned(key):
             return
         directory = self.root / keeper.BURNED
         self._burns += 1
-        if self._burns % BURNS == 0:
-            runtime_dir.forget_old(directory, seconds=BURNED_SECONDS)
+        if self._burns % BURNS_PER_CLEANUP == 0:
+            runtime_dir.delete_older(directory, seconds=BURNED_SECONDS)
         file = os.open(directory / key.text, os.O_WRONLY | os.O_CREAT, 0o600)
         os.close(file)
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -238,8 +244,8 @@ class RuntimeRoot:
             os.close(folder)
 
     @contextmanager
-    def _locked(self, path: Path, how: int) -> Iterator[bool]:
-        """Hold the directory itself; False if there is none."""
+    def _lock_directory(self, path: Path, how: int) -> Iterator[bool]:
+        """Lock the directory itself; yields False if there is none; KeyBusy if it is locked."""
         try:
             file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
@@ -247,171 +253,173 @@ class RuntimeRoot:
             return
         try:
             fcntl.flock(file, how | fcntl.LOCK_NB)
-            yield path.exists()  # or it was removed meanwhile; a burned key is never made again
+            yield path.exists()  # False if it was removed meanwhile, for good
         except BlockingIOError:
             raise KeyBusy from None
         finally:
             os.close(file)
 
-    def _alone(self, path: Path) -> AbstractContextManager[bool]:
-        return self._locked(path, fcntl.LOCK_EX)
+    def _lock_exclusively(self, path: Path) -> AbstractContextManager[bool]:
+        return self._lock_directory(path, fcntl.LOCK_EX)
 
     def _earlier(self, names: Sequence[str]) -> list[RuntimeDir]:
-        """What there is of these keys."""
+        """The existing directories of these keys."""
         paths = (self.root / zone / name for name in names for zone in self.zones)
         return [RuntimeDir(path) for path in paths if path.is_dir()]
 
-    def _refuse_foreign(self, key: ResourceKey, there: RuntimeDir) -> None:
-        if there.is_foreign_to(key):
-            raise Rejected(f"{key.text} belongs to somebody else")
+    def _refuse_foreign(self, key: ResourceKey, directory: RuntimeDir) -> None:
+        if directory.is_foreign_to(key):
+            raise Rejected(f"{key.text} belongs to another owner")
 
-    def _refuse_burned(self, key: ResourceKey, there: RuntimeDir | None = None) -> None:
+    def _refuse_burned(self, key: ResourceKey, directory: RuntimeDir | None = None) -> None:
         if self.is_burned(key):
-            if there is not None and there.owner() is None:
-                self._delete(there.path)  # made by us just now
+            if directory is not None and directory.owner() is None:
+                self._delete(directory.path)  # created by this call
             raise Rejected(f"{key.text} was removed, stopped or refused and is never used again")
 
-    def _refuse(self, key: ResourceKey, sentence: str, there: RuntimeDir) -> None:
-        """What runs goes on, and this generation is never applied to it; else the key is burned."""
-        owner = there.owner()
-        if owner is not None and there.orders().number("start"):
-            there.own(owner._replace(refused=max(owner.refused, key.generation)))
+    def _refuse(self, key: ResourceKey, sentence: str, directory: RuntimeDir) -> None:
+        """Refuse this generation.  A running runtime goes on; a key without one is burned."""
+        owner = directory.owner()
+        if owner is not None and directory.orders().number("start"):
+            directory.write_owner(owner._replace(refused=max(owner.refused, key.generation)))
         else:
             self.burn(key)
-            if owner is not None:  # it may have a port already
-                self._free_port(key, there)
-            self._delete(there.path)
+            if owner is not None:  # it may have reserved a port already
+                self._free_port(key, directory)
+            self._delete(directory.path)
         raise Rejected(sentence)
 
     # -------------------------------------------------------------------------- starting and ending
 
     def _start(
-        self, key: ResourceKey, wanted: Recipe, there: RuntimeDir, owner: RuntimeOwner
+        self, key: ResourceKey, desired: Recipe, directory: RuntimeDir, owner: RuntimeOwner
     ) -> None:
-        """End what ran before, write the orders, start a keeper and hear from it."""
-        before = there.orders()
-        if sentence := recipe.changed(wanted, self.digests, first=key.generation == 1):
-            self._refuse(key, sentence, there)
+        """End the earlier run, write the orders, start a keeper and wait for its answer."""
+        before = directory.orders()
+        if sentence := recipe.change_reason(desired, self.digests, first=key.generation == 1):
+            self._refuse(key, sentence, directory)
         try:
-            program = recipe.pinned_program(wanted, path=self.means.path)
+            program = recipe.pinned_program(desired, path=self.launcher.path)
             if before.number("start"):
-                self._end(key, there, at_once=False)
-            there.own(owner, flush=False)
-            if wanted.port:
-                self._reserve(key, wanted.port)
-            if wanted.bundle:
-                self._unpack(key, wanted, there)
+                self._end(key, directory, at_once=False)
+            directory.write_owner(owner, flush=False)
+            if desired.port:
+                self._reserve(key, desired.port)
+            if desired.bundle:
+                self._unpack(key, desired, directory)
         except Invalid as error:
-            self._refuse(key, str(error), there)
+            self._refuse(key, str(error), directory)
             raise
         except OSError as error:
-            if wanted.bundle and str(error.filename).startswith(wanted.bundle):
-                self._refuse(key, f"bundle: {error.filename}: {error.strerror}", there)
+            if desired.bundle and str(error.filename).startswith(desired.bundle):
+                self._refuse(key, f"bundle: {error.filename}: {error.strerror}", directory)
             raise
         start = before.number("start") + 1
-        there.order(self._orders(key, wanted, there, program=program, start=start))
-        if wanted.state_of and not there.work.exists():
-            earlier = self._earlier(wanted.state_of)
-            if sentence := inherited_directory.take(key, there, earlier, lock=self._alone):
-                self._refuse(key, sentence, there)
-        there.work.mkdir(mode=0o700, exist_ok=True)
-        self._spawn(key, there)
+        directory.write_orders(self._orders(key, desired, directory, program=program, start=start))
+        if desired.state_of and not directory.work.exists():
+            earlier = self._earlier(desired.state_of)
+            if sentence := inherited_directory.move_from(
+                key, directory, earlier, lock=self._lock_exclusively
+            ):
+                self._refuse(key, sentence, directory)
+        directory.work.mkdir(mode=0o700, exist_ok=True)
+        self._spawn(key, directory)
 
-    def _unpack(self, key: ResourceKey, wanted: Recipe, there: RuntimeDir) -> None:
-        """A fresh copy of the bundle, if it is what it was."""
-        new = there.path / f"{keeper.BUNDLE}.new"
+    def _unpack(self, key: ResourceKey, desired: Recipe, directory: RuntimeDir) -> None:
+        """Copy the bundle; refused if its digest has changed."""
+        new = directory.path / f"{keeper.BUNDLE}.new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700)
-        digest = read_bundle(Path(wanted.bundle), new)
-        if wanted.digests.get(wanted.bundle, digest) != digest:
+        digest = read_bundle(Path(desired.bundle), new)
+        if desired.digests.get(desired.bundle, digest) != digest:
             shutil.rmtree(new)
-            self._refuse(key, recipe.altered(wanted.bundle), there)
-        shutil.rmtree(there.bundle, ignore_errors=True)
-        new.rename(there.bundle)
+            self._refuse(key, recipe.changed_content_reason(desired.bundle), directory)
+        shutil.rmtree(directory.bundle, ignore_errors=True)
+        new.rename(directory.bundle)
 
     def _orders(
-        self, key: ResourceKey, wanted: Recipe, there: RuntimeDir, *, program: str, start: int
+        self, key: ResourceKey, desired: Recipe, directory: RuntimeDir, *, program: str, start: int
     ) -> list[tuple[str, str]]:
-        """All that the keeper is told."""
-        means, asked = self.means, wanted.resources
-        cwd = str(there.bundle if wanted.bundle else there.work)
-        program = str(Path(cwd, program))  # as it is if it is absolute
-        command = [*wanted.command]
-        if means.sandbox:
-            outside = [program, *recipe.absolute_files(wanted)]
+        """The orders of the keeper."""
+        launcher, limits_spec = self.launcher, desired.resources
+        cwd = str(directory.bundle if desired.bundle else directory.work)
+        program = str(Path(cwd, program))  # unchanged if it is absolute
+        command = [*desired.command]
+        if launcher.sandbox:
+            outside = [program, *recipe.absolute_files(desired)]
             words = sandbox.wrap(
-                means.sandbox,
-                hidden=(str(self.root), *means.hidden),
+                launcher.sandbox,
+                hidden=(str(self.root), *launcher.hidden),
                 readable=outside,
-                writable=tuple(dict.fromkeys((str(there.work), cwd))),
+                writable=tuple(dict.fromkeys((str(directory.work), cwd))),
             )
             command = [*words, program, *command[1:]]
-        env = {"PATH": means.path, "LANG": "C.UTF-8", **wanted.env, "HOME": str(there.work)}
-        env |= {"TENURE_KEY": key.text, "TENURE_DIRECTORY": str(there.path)}
+        env = {"PATH": launcher.path, "LANG": "C.UTF-8", **desired.env, "HOME": str(directory.work)}
+        env |= {"TENURE_KEY": key.text, "TENURE_DIRECTORY": str(directory.path)}
         limits = [
-            (number, asked[name] * unit)
+            (number, limits_spec[name] * unit)
             for name, (number, unit) in recipe.LIMITS.items()
-            if name in asked
+            if name in limits_spec
         ]
         limits.append((resource.RLIMIT_CORE, 0))
-        if "memory_mib" in asked and not means.groups.memory:
-            limits.append((resource.RLIMIT_DATA, asked["memory_mib"] * groups.MIB))
+        if "memory_mib" in limits_spec and not launcher.groups.memory:
+            limits.append((resource.RLIMIT_DATA, limits_spec["memory_mib"] * groups.MIB))
         return [
             ("start", str(start)),
-            ("spec", wanted.text),
-            ("exec", means.sandbox or program),
+            ("spec", desired.text),
+            ("exec", launcher.sandbox or program),
             *(("command", part) for part in command),
             *(("env", f"{name}={value}") for name, value in env.items()),
             *(("port_name", name) for name in recipe.PORT_NAMES),
             ("cwd", cwd),
-            ("port", str(wanted.port or there.state().port)),
-            ("hint", str(zlib.crc32(str(there.path).encode()))),
+            ("port", str(desired.port or directory.state().port)),
+            ("hint", str(zlib.crc32(str(directory.path).encode()))),
             *(("limit", f"{number}={value}") for number, value in limits),
-            ("log_bytes", str(wanted.log_bytes)),
-            ("grace_ms", str(means.grace_ms)),
-            ("sandboxed", "yes" if means.sandbox else ""),
-            ("strict", "yes" if asked.keys() & {"memory_mib", "processes"} else ""),
-            *means.groups.orders(
-                group_of(there),
-                processes=asked.get("processes", PROCESSES),
-                memory_mib=asked.get("memory_mib", 0),
+            ("log_bytes", str(desired.log_bytes)),
+            ("grace_ms", str(launcher.grace_ms)),
+            ("sandboxed", "yes" if launcher.sandbox else ""),
+            ("strict", "yes" if limits_spec.keys() & {"memory_mib", "processes"} else ""),
+            *launcher.groups.orders(
+                group_of(directory),
+                processes=limits_spec.get("processes", PROCESSES),
+                memory_mib=limits_spec.get("memory_mib", 0),
             ),
         ]
 
-    def _spawn(self, key: ResourceKey, there: RuntimeDir) -> None:
-        """Have a keeper for it, and wait until that has started the agent."""
-        pid, heard = self.keepers.keep(there.path)
+    def _spawn(self, key: ResourceKey, directory: RuntimeDir) -> None:
+        """Assign a keeper and wait until it has started the agent."""
+        pid, answer_pipe = self.keepers.keep(directory.path)
         try:
             self._children[key.text] = pid
-            there.flush()  # while the keeper is starting
+            directory.flush()  # while the keeper is starting
             poll = select.poll()
-            poll.register(heard, select.POLLIN)
-            if poll.poll(START_SECONDS * 1000) and os.read(heard, 100):
+            poll.register(answer_pipe, select.POLLIN)
+            if poll.poll(START_SECONDS * 1000) and os.read(answer_pipe, 100):
                 return
         finally:
-            os.close(heard)
+            os.close(answer_pipe)
         self._refuse_burned(key)
-        if proc.is_kept(there.path):  # one that a dead plane had started came first
+        if proc.has_keeper(directory.path):  # a keeper of an earlier plane came first
             raise KeyBusy
         self._reap(key)
-        self._sweep(key, there)
-        raise OutcomeUnknown(f"the keeper of {key.text} did not answer: {there.errors()}")
+        self._sweep(key, directory)
+        raise OutcomeUnknown(f"the keeper of {key.text} did not answer: {directory.errors()}")
 
-    def _end(self, key: ResourceKey, there: RuntimeDir, *, at_once: bool) -> None:
-        """End the keeper, and with it the tree; sweep what a killed keeper left."""
-        seconds = self.means.end_seconds + (0 if at_once else self.means.grace_ms / 1000)
-        proc.end_keeper(there.path, at_once=at_once, seconds=seconds)
-        state = there.state()
-        if state.start != there.orders().number("start") or state.exit is None:
-            self._sweep(key, there)
+    def _end(self, key: ResourceKey, directory: RuntimeDir, *, at_once: bool) -> None:
+        """End the keeper and its process tree; kill processes that a killed keeper has left."""
+        seconds = self.launcher.end_seconds + (0 if at_once else self.launcher.grace_ms / 1000)
+        proc.end_keeper(directory.path, at_once=at_once, seconds=seconds)
+        state = directory.state()
+        if state.start != directory.orders().number("start") or state.exit is None:
+            self._sweep(key, directory)
 
-    def _sweep(self, key: ResourceKey, there: RuntimeDir) -> None:
-        tags = (f"TENURE_KEY={key.text}", f"TENURE_DIRECTORY={there.path}")
-        found = self.means.groups.paths(group_of(there))
+    def _sweep(self, key: ResourceKey, directory: RuntimeDir) -> None:
+        tags = (f"TENURE_KEY={key.text}", f"TENURE_DIRECTORY={directory.path}")
+        found = self.launcher.groups.paths(group_of(directory))
         proc.sweep(tuple(os.fsencode(tag) for tag in tags), found)
 
     def _reserve(self, key: ResourceKey, port: int) -> None:
-        """A port that was asked for is this key's, or refused: another agent was told it is its."""
+        """Reserve the port of the spec; Invalid if another agent has it."""
         path = self.root / keeper.PORTS / str(port)
         try:
             with path.open("x") as file:
@@ -420,9 +428,9 @@ class RuntimeRoot:
             if path.read_text() != key.text:
                 raise Invalid(f"port: {port} is another agent's") from None
 
-    def _free_port(self, key: ResourceKey, there: RuntimeDir) -> None:
-        """Give the port back; a keeper that died early may have reserved one it never named."""
-        port = there.state().port
+    def _free_port(self, key: ResourceKey, directory: RuntimeDir) -> None:
+        """Release the port, also one that a keeper reserved before it died without naming it."""
+        port = directory.state().port
         ports = self.root / keeper.PORTS
         for path in [ports / str(port)] if port else ports.iterdir():
             try:
@@ -432,67 +440,71 @@ class RuntimeRoot:
                 continue
 
     def _delete(self, path: Path) -> None:
-        """Out of sight in one step, then for good."""
+        """Move the directory to the trash atomically, then delete it."""
         trash = self.root / TRASH / path.name
         _delete_whole(trash)
         path.rename(trash)
         _delete_whole(trash)
 
     def _reap(self, key: ResourceKey) -> None:
-        """Collect a keeper that we started and that has ended."""
+        """Reap a keeper that this process has started, if it has ended."""
         pid = self._children.get(key.text)
         try:
-            ended = pid is not None and os.waitpid(pid, os.WNOHANG)[0] == pid
+            has_ended = pid is not None and os.waitpid(pid, os.WNOHANG)[0] == pid
         except ChildProcessError:
-            ended = True
-        if ended:
+            has_ended = True
+        if has_ended:
             self._children.pop(key.text, None)
 
-    # ------------------------------------------------------------------------------------- looking
+    # ------------------------------------------------------------------------------------- status
 
-    def _seen(self, key: ResourceKey, there: RuntimeDir) -> RuntimeStatus:
-        """What stands in a directory of ours; Busy if its keeper has not yet said its port."""
-        kept = proc.is_kept(there.path)
-        holder = proc.keeper_of(there.path) if kept else 0
-        owner, state, start = there.owner(), there.state(), there.orders().number("start")
+    def _read_status(self, key: ResourceKey, directory: RuntimeDir) -> RuntimeStatus:
+        """The state of a locked directory; KeyBusy if its keeper has not yet written its port."""
+        has_keeper = proc.has_keeper(directory.path)
+        holder = proc.keeper_of(directory.path) if has_keeper else 0
+        owner, state, start = (
+            directory.owner(),
+            directory.state(),
+            directory.orders().number("start"),
+        )
         if owner is None or not start:
             return RuntimeStatus(Presence.ABSENT)
-        if kept and (not holder or holder != state.keeper):
+        if has_keeper and (not holder or holder != state.keeper):
             raise KeyBusy
         if state.start != start:
-            # Nobody has started what was ordered last; a keeper that is there is of an older order.
+            # The last orders were never started; a running keeper is of older orders.
             return RuntimeStatus(Presence.ABSENT)
-        reference = {"address": state.address, "zone": there.path.parent.name}
-        seen = RuntimeStatus(
+        reference = {"address": state.address, "zone": directory.path.parent.name}
+        status = RuntimeStatus(
             Presence.STARTING, reference, owner.plane, owner.generation, port=state.port
         )
-        if kept:
-            return seen._replace(keeper=holder)
+        if has_keeper:
+            return status._replace(keeper=holder)
         if state.exit is None and not state.swept:
-            self._sweep(key, there)
-            there.note_swept(state)
-        said = runtime_dir.with_last_lines(runtime_dir.reason_of(state), there.path)
-        return seen._replace(presence=Presence.BROKEN, exit_code=state.exit, said=said)
+            self._sweep(key, directory)
+            directory.mark_swept(state)
+        message = runtime_dir.with_last_lines(runtime_dir.reason_of(state), directory.path)
+        return status._replace(presence=Presence.BROKEN, exit_code=state.exit, message=message)
 
-    def _burned_look(self, there: RuntimeDir) -> RuntimeStatus:
-        """What is left of a key that was removed or stopped."""
-        owner, state = there.owner(), there.state()
+    def _burned_status(self, directory: RuntimeDir) -> RuntimeStatus:
+        """The state of a key that was removed or stopped."""
+        owner, state = directory.owner(), directory.state()
         if owner is None:
             return RuntimeStatus(Presence.ABSENT)
-        said = "it was stopped, or is being removed"
-        reference = {"address": state.address, "zone": there.path.parent.name}
+        message = "it was stopped, or is being removed"
+        reference = {"address": state.address, "zone": directory.path.parent.name}
         return RuntimeStatus(
-            Presence.BROKEN, reference, owner.plane, owner.generation, state.exit, said,
+            Presence.BROKEN, reference, owner.plane, owner.generation, state.exit, message,
         )  # fmt: skip
 
 
-def group_of(there: RuntimeDir) -> str:
-    """The name of a runtime's control groups: the same key below another root has another."""
-    return f"tenure-{there.path.name}-{zlib.crc32(str(there.path).encode()):08x}"
+def group_of(directory: RuntimeDir) -> str:
+    """The name of a runtime's control groups, which depends on its key and its root."""
+    return f"tenure-{directory.path.name}-{zlib.crc32(str(directory.path).encode()):08x}"
 
 
 def _delete_whole(path: Path) -> None:
-    """Delete a directory, however deep an agent has nested it."""
+    """Delete a directory of any depth."""
     with suppress(RecursionError):
         shutil.rmtree(path, ignore_errors=True)
     if path.exists():

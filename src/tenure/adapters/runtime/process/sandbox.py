@@ -1,8 +1,8 @@
-"""Bubblewrap around an agent, where it is there and works: less to see, and one kill for all.
+"""Runs an agent in bubblewrap, where bubblewrap is installed and works.
 
-The file system is read-only but for the agent's own directories and /tmp, other runtimes and what
-the plane hides are empty, and its processes are in a namespace of their own that dies with the
-keeper.  The network is the machine's own.  This is not a security boundary.
+The file system is read-only except the agent's own directories and /tmp.  Directories of other
+runtimes and of the plane are empty.  The agent's processes are in a pid namespace of their own that
+ends with the keeper.  The network is the machine's own.  This is not a security boundary.
 """
 
 import shutil
@@ -13,13 +13,13 @@ PROBE_SECONDS = 5.0
 
 
 def find(path: str) -> str:
-    """A bubblewrap on this search path that really runs here, or nothing."""
+    """The path of a bubblewrap that runs here; "" if there is none."""
     found = shutil.which("bwrap", path=path)
     if found is None:
         return ""
     command = [*wrap(found, hidden=(), writable=("/tmp",)), "/bin/sh", "-c", "exit 7"]  # noqa: S108
     try:
-        tried = subprocess.run(  # noqa: S603 (what is run is chosen by the operator)
+        result = subprocess.run(  # noqa: S603 (the operator chooses the program)
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -29,17 +29,17 @@ def find(path: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return found if tried.returncode == 7 else ""  # noqa: PLR2004 (the probe's own number)
+    return found if result.returncode == 7 else ""  # noqa: PLR2004 (the probe's own number)
 
 
 def wrap(
     bwrap: str, *, hidden: Sequence[str], readable: Sequence[str] = (), writable: Sequence[str]
 ) -> list[str]:
-    """The words before a command: all read-only, `hidden` empty but for what is named."""
+    """The bubblewrap command line: all read-only, `hidden` directories empty."""
     words = [bwrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
-    words += ["--cap-drop", "ALL"]  # root could unmount what hides
+    words += ["--cap-drop", "ALL"]  # root could unmount the hiding mounts
     words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    words += ["--bind", "/tmp", "/tmp"]  # noqa: S108 (programs and what they import may lie there)
+    words += ["--bind", "/tmp", "/tmp"]  # noqa: S108 (programs and their imports may be there)
     for path in hidden:
         words += ["--tmpfs", path]
     for path in readable:
