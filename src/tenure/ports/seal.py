@@ -10,6 +10,6 @@ class Seal(Protocol):
         """The secret, sealed under a label that says whose it is."""
         ...
 
-    def open_up(self, sealed: str, *, label: str) -> bytes:
+    def open_up(self, ciphertext: str, *, label: str) -> bytes:
         """The secret again; Invalid if it was sealed under another label or key, or changed."""
         ...

@@ -175,7 +175,7 @@ def test_a_key_set_that_is_not_whole_signs_nothing(tmp_path):
     path = tmp_path / "identity.db"
     on(path, signing)
     change(path, "DELETE FROM signer WHERE state = 'CURRENT'")
-    with pytest.raises(Unavailable, match="not whole"):
+    with pytest.raises(Unavailable, match="incomplete"):
         on(path, signing)
 
 

@@ -22,9 +22,9 @@ def build(
     flush: Flush | None = None,
     room: Callable[[], int] | None = None,
 ) -> LocalAccess:
-    """Open the file (made if it is not there) and hold it until `close`.
+    """Open the file, creating it if needed, and lock it until `close`.
 
-    Raises a StoreError that says what is the matter, with nothing touched.
+    Raises a StoreError that names the problem; nothing was changed then.
     """
     queries = read_queries(_HERE / "queries")
     holdings = open_holdings(

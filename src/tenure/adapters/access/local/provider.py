@@ -1,7 +1,7 @@
-"""`LocalAccess`: grants are rows beside the resource they are part of.
+"""`LocalAccess`: grants are rows that belong to a row of `resource`.
 
-A resource's grants change only together with its revision, so of two who change them at the same
-time the second reads again.
+A resource's grants change only together with its revision, so of two concurrent changes the second
+is refused and retried.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ TABLES = {
 
 
 class LocalAccess:
-    """Keeps the promises of `tenure.ports.access.Access` on one file."""
+    """Implements `tenure.ports.access.Access` on one file."""
 
     def __init__(self, holdings: Holdings, queries: Mapping[str, str]) -> None:
         self._holdings = holdings
@@ -33,81 +33,83 @@ class LocalAccess:
         self.list_owned = holdings.list_owned
         self.close = holdings.close
 
-    # ------------------------------------------------------------------------------------ verbs
+    # -------------------------------------------------------------------------- provider methods
 
     async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
-        """Grant what the spec says, and take away what else this key had granted."""
+        """Grant the names of the spec, and revoke other grants of this key."""
         try:
-            wanted = specs.read(spec)
+            desired = specs.read(spec)
         except Invalid as error:
             await self._holdings.refuse(key, str(error))
         return await self._holdings.ensure(
             key,
             spec,
             reference=lambda: {"subject": key.agent},
-            extra_parts=partial(self._converge, key, wanted),
+            extra_parts=partial(self._converge, key, desired),
         )
 
     async def remove(self, key: ResourceKey) -> None:
-        """Take away what this key had granted, and burn it."""
+        """Revoke the grants of this key, and burn it."""
         await self._holdings.remove(key, extra_parts=lambda _: self._clear(key))
 
     def _converge(
-        self, key: ResourceKey, wanted: specs.DesiredGrants, _: Row | None
+        self, key: ResourceKey, desired: specs.DesiredGrants, _: Row | None
     ) -> Sequence[Part]:
-        """The grants from what is there, whether their resource is or not, to what is wanted."""
+        """The writes from the current grants to the desired ones, unless they were revoked."""
         mark = self._holdings.find("revoked", (key.text,))
         if mark is not None and mark["generation"] >= key.generation:  # type: ignore[operator]
             return []
-        there = self._there(key)
+        current = self._current(key)
         at = self._holdings.now()
         rows: dict[Key, Row] = {
             (key.agent, key.text, kind, name): {
                 "tenant": key.tenant,
-                "granted_by": wanted.granted_by,
+                "granted_by": desired.granted_by,
                 "at": at,
             }
-            for kind, name in wanted.names
+            for kind, name in desired.names
         }
-        return differences("grant", there, rows)
+        return differences("grant", current, rows)
 
     def _clear(self, key: ResourceKey) -> list[Part]:
-        return [Drop("revoked", (key.text,)), *differences("grant", self._there(key), {})]
+        return [Drop("revoked", (key.text,)), *differences("grant", self._current(key), {})]
 
-    def _there(self, key: ResourceKey) -> dict[Key, Row]:
-        asked = {"subject": key.agent, "key": key.text, "tenant": key.tenant}
+    def _current(self, key: ResourceKey) -> dict[Key, Row]:
+        parameters = {"subject": key.agent, "key": key.text, "tenant": key.tenant}
         return {
             (key.agent, key.text, kind, name): {"tenant": key.tenant, "granted_by": granted_by}
-            for kind, name, granted_by in self._holdings.read(self._queries["grants_of_key"], asked)
+            for kind, name, granted_by in self._holdings.read(
+                self._queries["grants_of_key"], parameters
+            )
         }
 
-    # ---------------------------------------------------------------------------------- questions
+    # ------------------------------------------------------------------------------------ queries
 
     async def check(self, tenant: str, subject: str, *, role: str) -> bool:
-        """One look, by the subject."""
-        asked = {"tenant": tenant, "subject": subject, "role": role}
-        return bool(self._holdings.read(self._queries["check_role"], asked))
+        """Read the role by the subject's index."""
+        parameters = {"tenant": tenant, "subject": subject, "role": role}
+        return bool(self._holdings.read(self._queries["check_role"], parameters))
 
     async def list_by_subject(
         self, tenant: str, subject: str, *, after: Grant | None = None, limit: int = PAGE_MAX
     ) -> Sequence[Grant]:
-        """Read one page in the table's own order."""
-        asked: Row = {"tenant": tenant, "subject": subject}
-        return self._page("list_by_subject", asked, after, limit)
+        """Read one page in the order of the table's key."""
+        parameters: Row = {"tenant": tenant, "subject": subject}
+        return self._page("list_by_subject", parameters, after, limit)
 
     async def list_by_granter(
         self, tenant: str, granter: str, *, after: Grant | None = None, limit: int = PAGE_MAX
     ) -> Sequence[Grant]:
         """Read one page by the index of granters."""
-        asked: Row = {"tenant": tenant, "granter": granter}
-        return self._page("list_by_granter", asked, after, limit)
+        parameters: Row = {"tenant": tenant, "granter": granter}
+        return self._page("list_by_granter", parameters, after, limit)
 
-    def _page(self, query: str, asked: Row, after: Grant | None, limit: int) -> list[Grant]:
+    def _page(self, query: str, parameters: Row, after: Grant | None, limit: int) -> list[Grant]:
         last = ("", "", "", "") if after is None else after[:4]
         names = ("after_subject", "after_key", "after_kind", "after_name")
-        asked |= dict(zip(names, last, strict=True))
-        asked["limit"] = max(0, min(limit, PAGE_MAX))
-        rows = self._holdings.read(self._queries[query], asked)
+        parameters |= dict(zip(names, last, strict=True))
+        parameters["limit"] = max(0, min(limit, PAGE_MAX))
+        rows = self._holdings.read(self._queries[query], parameters)
         return [
             Grant(subject, key, GrantKind(kind), name, granted_by, at)
             for subject, key, kind, name, granted_by, at in rows
@@ -116,16 +118,16 @@ class LocalAccess:
     # ------------------------------------------------------------------------------------ changes
 
     async def revoke_subject(self, tenant: str, subject: str) -> int:
-        """Drop the rows in one change, and note the generation below which none comes back."""
+        """Drop the rows in one change, and record the generations whose grants stay revoked."""
         return await self._revoke("grants_of_subject", {"tenant": tenant, "subject": subject})
 
     async def revoke_granter(self, tenant: str, granter: str) -> int:
-        """The same for what one granter has granted, whoever has it."""
+        """Revoke all grants of one granter in the same way."""
         return await self._revoke("grants_of_granter", {"tenant": tenant, "granter": granter})
 
-    async def _revoke(self, query: str, asked: Row) -> int:
+    async def _revoke(self, query: str, parameters: Row) -> int:
         for _ in range(ATTEMPTS_MAX):
-            rows = self._holdings.read(self._queries[query], asked)
+            rows = self._holdings.read(self._queries[query], parameters)
             if not rows:
                 return 0
             guards: list[Is] = []
@@ -138,16 +140,16 @@ class LocalAccess:
                 writes += [revise, self._note(key, generation)]
             if await self._holdings.commit(Change("", tuple(guards), tuple(writes))) is None:
                 return len(rows)
-        raise Unavailable("Too many change these grants at the same time: nothing was revoked.")
+        raise Unavailable("Too many concurrent changes of these grants: nothing was revoked.")
 
     def _note(self, key: str, generation: int) -> Put | Set:
-        """Up to this generation the resource's grants stay away."""
+        """Record that grants of the resource up to this generation stay revoked."""
         note: Row = {"generation": generation, "at": self._holdings.now()}
-        known = self._holdings.find("revoked", (key,)) is not None
-        return Set("revoked", (key,), note) if known else Put("revoked", (key,), note)
+        exists = self._holdings.find("revoked", (key,)) is not None
+        return Set("revoked", (key,), note) if exists else Put("revoked", (key,), note)
 
     async def give_team(self, tenant: str, team: str, *, role: str) -> None:
-        """Put the row; one that is there already is as good."""
+        """Insert the row, unless it exists."""
         row: Row = {"at": self._holdings.now()}
         put = Put("team_role", self._team_role(tenant, team, role), row)
         await self._holdings.commit(Change("", (), (put,)))
@@ -158,9 +160,11 @@ class LocalAccess:
         await self._holdings.commit(Change("", (), (drop,)))
 
     async def list_team_roles(self, tenant: str, team: str) -> Sequence[str]:
-        """Read them all: there are as many as someone has named by hand."""
-        asked = {"tenant": tenant, "team": team}
-        return [role for (role,) in self._holdings.read(self._queries["list_team_roles"], asked)]
+        """Read all roles of the team; an operator has named each, so there are few."""
+        parameters = {"tenant": tenant, "team": team}
+        return [
+            role for (role,) in self._holdings.read(self._queries["list_team_roles"], parameters)
+        ]
 
     def _team_role(self, tenant: str, team: str, role: str) -> tuple[str, str, str]:
         try:

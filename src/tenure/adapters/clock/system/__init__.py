@@ -10,20 +10,20 @@ from math import copysign
 from tenure.ports.clock import Clock
 
 DRIFT = 0.1
-"""How much faster or slower a steady clock may go than time does."""
+"""How much faster or slower than real time a steady clock may run."""
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Goes on while the machine sleeps, where there is such a clock."""
+"""A clock that continues while the machine sleeps, if the system has one."""
 
 
 class SystemClock:
     """The machine's clock; see `tenure.ports.clock.Clock`."""
 
     def now(self) -> float:
-        """Seconds since the epoch, as the machine is set."""
+        """Seconds since 1970, by the machine's clock."""
         return time.time()
 
     monotonic = staticmethod(partial(time.clock_gettime, _BOOT))
-    """Seconds that never go back; asked so often that a call of Python's own would be felt."""
+    """Seconds that never go back; called so often that a Python function would cost time."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after at least `seconds`."""
@@ -31,29 +31,29 @@ class SystemClock:
 
 
 class SteadyClock:
-    """A clock that is never set; see `tenure.ports.clock.Clock`.
+    """A clock without jumps; see `tenure.ports.clock.Clock`.
 
-    It begins where another stands and follows it at most `DRIFT` faster or slower, so that what is
-    due by it comes in time when the machine's clock is set, an hour forward or back.
+    It starts with the time of another clock and follows it at most `DRIFT` faster or slower, so
+    that timers stay correct when an operator sets the machine's clock forward or back.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.monotonic = clock.monotonic
         self.sleep = clock.sleep
         self._follow = clock.now
-        self._seen = clock.monotonic()
-        self._ahead = clock.now() - self._seen
-        """Of `monotonic`; put right at most once a second."""
+        self._read_at = clock.monotonic()
+        self._ahead = clock.now() - self._read_at
+        """Difference to `monotonic`; corrected at most once a second."""
 
     def now(self) -> float:
-        """Seconds since the epoch, or a little off for a while."""
-        seen = self.monotonic()
-        if seen - self._seen > 1.0:
-            wrong = self._follow() - seen - self._ahead
-            most = (seen - self._seen) * DRIFT
-            self._ahead += copysign(min(abs(wrong), most), wrong)
-            self._seen = seen
-        return seen + self._ahead
+        """Seconds since 1970; slightly off for a while after the machine's clock was set."""
+        monotonic_now = self.monotonic()
+        if monotonic_now - self._read_at > 1.0:
+            error = self._follow() - monotonic_now - self._ahead
+            step_max = (monotonic_now - self._read_at) * DRIFT
+            self._ahead += copysign(min(abs(error), step_max), error)
+            self._read_at = monotonic_now
+        return monotonic_now + self._ahead
 
 
 class SystemEntropy:

@@ -1,6 +1,6 @@
-"""`LocalCredentials`: registrations are rows beside the resource they are part of.
+"""`LocalCredentials`: registrations are rows that belong to a row of `resource`.
 
-Whether an agent is closed stands in one row of its own, which every listing looks at.
+One row of `closing` says whether an agent is closed; every listing reads it.
 """
 
 import json
@@ -21,11 +21,11 @@ TABLES = {
     "closing": Shape(("agent", "tenant"), ("epoch", "closed", "at")),
 }
 EPOCH_MAX = 2**63 - 2
-"""The greatest epoch that a column can tell from the one after it."""
+"""The greatest epoch whose successor still fits into a column."""
 
 
 class LocalCredentials:
-    """Keeps the promises of `tenure.ports.credentials.Credentials` on one file."""
+    """Implements `tenure.ports.credentials.Credentials` on one file."""
 
     def __init__(self, holdings: Holdings, queries: Mapping[str, str]) -> None:
         self._holdings = holdings
@@ -34,32 +34,32 @@ class LocalCredentials:
         self.list_owned = holdings.list_owned
         self.close = holdings.close
 
-    # ------------------------------------------------------------------------------------ verbs
+    # -------------------------------------------------------------------------- provider methods
 
     async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
-        """Register what the spec says, and nothing else under this key."""
+        """Register the credentials of the spec, and remove others of this key."""
         try:
-            wanted = specs.read(spec)
+            desired = specs.read(spec)
         except Invalid as error:
             await self._holdings.refuse(key, str(error))
         return await self._holdings.ensure(
             key,
             spec,
             reference=lambda: {"agent": key.agent},
-            extra_parts=partial(self._converge, key, wanted),
+            extra_parts=partial(self._converge, key, desired),
         )
 
     async def remove(self, key: ResourceKey) -> None:
-        """Take away what this key had registered, and burn it."""
+        """Remove the registrations of this key, and burn it."""
         await self._holdings.remove(
-            key, extra_parts=lambda _: differences("registration", self._there(key), {})
+            key, extra_parts=lambda _: differences("registration", self._current(key), {})
         )
 
     def _converge(
-        self, key: ResourceKey, wanted: tuple[specs.DesiredCredential, ...], before: Row | None
+        self, key: ResourceKey, desired: tuple[specs.DesiredCredential, ...], before: Row | None
     ) -> Sequence[Part]:
-        """The registrations from what is there to what is wanted."""
-        there = {} if before is None else self._there(key)
+        """The writes from the current registrations to the desired ones."""
+        current = {} if before is None else self._current(key)
         at = self._holdings.now()
         rows: dict[Key, Row] = {
             (key.agent, key.text, audience): {
@@ -68,13 +68,13 @@ class LocalCredentials:
                 "ttl_seconds": ttl_seconds,
                 "at": at,
             }
-            for audience, scopes, ttl_seconds in wanted
+            for audience, scopes, ttl_seconds in desired
         }
-        return differences("registration", there, rows)
+        return differences("registration", current, rows)
 
-    def _there(self, key: ResourceKey) -> dict[Key, Row]:
-        asked = {"agent": key.agent, "key": key.text, "tenant": key.tenant}
-        found = self._holdings.read(self._queries["registrations_of_key"], asked)
+    def _current(self, key: ResourceKey) -> dict[Key, Row]:
+        parameters = {"agent": key.agent, "key": key.text, "tenant": key.tenant}
+        found = self._holdings.read(self._queries["registrations_of_key"], parameters)
         return {
             (key.agent, key.text, audience): {
                 "tenant": key.tenant,
@@ -84,7 +84,7 @@ class LocalCredentials:
             for audience, scopes, ttl_seconds in found
         }
 
-    # ---------------------------------------------------------------------------------- questions
+    # ------------------------------------------------------------------------------------ queries
 
     async def list_registrations(
         self,
@@ -94,8 +94,8 @@ class LocalCredentials:
         after: AudienceRegistration | None = None,
         limit: int = PAGE_MAX,
     ) -> Sequence[AudienceRegistration]:
-        """Read one page, each with the closing as of the same snapshot."""
-        asked: Row = {
+        """Read one page, with the agent's closing from the same snapshot."""
+        parameters: Row = {
             "tenant": tenant,
             "agent": agent,
             "after_key": "" if after is None else after.key,
@@ -107,26 +107,26 @@ class LocalCredentials:
                 whose, key, audience, tuple(json.loads(scopes)), ttl, at, not closed
             )
             for whose, key, audience, scopes, ttl, at, closed in self._holdings.read(
-                self._queries["list_registrations"], asked
+                self._queries["list_registrations"], parameters
             )
         ]
 
     async def is_open(self, tenant: str, agent: str) -> bool:
-        """One look at the agent's row."""
+        """Read the agent's row of `closing`."""
         row = self._holdings.find("closing", (agent, tenant))
         return row is None or not row["closed"]
 
     # ------------------------------------------------------------------------------------ changes
 
     async def close_agent(self, tenant: str, agent: str, *, epoch: int) -> bool:
-        """Write that it is closed, unless a later epoch was seen."""
-        return await self._turn((agent, tenant), epoch, closed=1)
+        """Record that the agent is closed, unless a later epoch is stored."""
+        return await self._set_closing((agent, tenant), epoch, closed=1)
 
     async def reopen_agent(self, tenant: str, agent: str, *, epoch: int) -> bool:
-        """Write that it is open, unless a later epoch was seen."""
-        return await self._turn((agent, tenant), epoch, closed=0)
+        """Record that the agent is open, unless a later epoch is stored."""
+        return await self._set_closing((agent, tenant), epoch, closed=0)
 
-    async def _turn(self, key: tuple[str, str], epoch: int, *, closed: int) -> bool:
+    async def _set_closing(self, key: tuple[str, str], epoch: int, *, closed: int) -> bool:
         if type(epoch) is not int or not 0 <= epoch <= EPOCH_MAX:
             raise Rejected(f"epoch must be a whole number from 0 to {EPOCH_MAX}")
         now: Row = {"epoch": epoch, "closed": closed, "at": self._holdings.now()}
@@ -143,4 +143,4 @@ class LocalCredentials:
                 change = Change("", (not_later,), (Set("closing", key, now),))
             if await self._holdings.commit(change) is None:
                 return True
-        raise Unavailable(f"Too many close and open {key[0]}: nothing was changed.")
+        raise Unavailable(f"Too many concurrent closings of {key[0]}: nothing was changed.")

@@ -1,6 +1,6 @@
 """Identity in one SQLite file: clients of agents, and an OAuth 2.0 authorization server for them.
 
-Its signing keys are sealed by a key in a file beside it.
+Its signing keys are encrypted with a sealing key in another file.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from tenure.sqlite.queries import read_queries
 __all__ = ["APPLICATION_ID", "TABLES", "LocalIdentity", "build", "renew"]
 
 APPLICATION_ID = int.from_bytes(b"Tnid", "big")
-"""Stands in the header of every identity file."""
+"""The application id in the header of every identity file."""
 TABLES = {
     "client": clients.CLIENT,
     "permit": registrations.PERMIT,
@@ -45,17 +45,17 @@ def build(
     token_seconds: float = TOKEN_SECONDS,
     epoch: Callable[[], int] = lambda: 1,
 ) -> LocalIdentity:
-    """Open the provider's file (made if it is not there) and hold it until `close`.
+    """Open the provider's file, creating it if needed, and lock it until `close`.
 
-    `issuer` is the origin under which the server is reached; tokens of another `epoch` of the plane
-    are inactive.  Raises Invalid for a setting and a
-    StoreError for a file that cannot be used, also if its sealing key is gone.
+    `issuer` is the origin of the authorization server; tokens of another `epoch` of the plane are
+    inactive.  Raises Invalid for a setting, and a StoreError for a file that cannot be used, also
+    if its sealing key is missing.
     """
     check_issuer(issuer)
     if not 1.0 <= token_seconds <= TOKEN_SECONDS_MAX:
         raise Invalid(f"A token lives 1 to {TOKEN_SECONDS_MAX:.0f} seconds, not {token_seconds}")
     queries = read_queries(_HERE / "queries")
-    # The sealing key is made before the file: one without it has lost it, and is not touched.
+    # The sealing key is created before the file: a file without one has lost it.
     sealing = seal.key_path(path)
     if not Path(path).exists():
         seal.make_key(sealing)
@@ -74,9 +74,9 @@ def build(
 
 
 def renew(path: Path) -> None:
-    """Make every token void that this file has let anyone have: for a home that is restored.
+    """Invalidate every token that was issued from this file, for a restored home.
 
-    Signing keys and rights to register go, and a new sealing key is made; clients and their own
+    Signing keys and permits are deleted and a new sealing key is created; clients and their own
     keys stay.
     """
     file = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -90,7 +90,7 @@ def renew(path: Path) -> None:
 
 
 def check_issuer(issuer: str) -> None:
-    """Refuse a name that is no origin, or that tokens would go to unprotected."""
+    """Refuse an issuer that is not an origin, or is neither https nor on loopback."""
     try:
         parts = urlsplit(issuer)
         host, _ = parts.hostname, parts.port

@@ -1,7 +1,7 @@
-"""Client assertions (RFC 7523): what a client signs to prove that it is itself.
+"""Client assertions (RFC 7523): signed statements by which clients authenticate.
 
-Until the signature is known to be good the answer is one and the same sentence, so that nobody
-learns from it which clients or keys there are.
+Before the signature is verified every refusal has the same sentence, so that callers cannot find
+out which clients or keys exist.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 ASSERTION_SECONDS_MAX = 300.0
 JTI_CHARACTERS_MAX = 255
 TYPES = (None, "JWT", "jwt", "client-authentication+jwt")
-"""What an assertion may call itself; an access token (`at+jwt`) is none."""
+"""Accepted `typ` headers of an assertion; an access token has `at+jwt`."""
 
 UNPROVEN = OAuthRefusal(OAuthError.INVALID_CLIENT, "The client is not known by this proof.")
 
 
 class Proof(NamedTuple):
-    """What a good assertion leaves: who it was, and what may not be used again until when."""
+    """A verified assertion: its client, and the id that may not be used again until it expires."""
 
     client_id: str
     jti: str
@@ -31,32 +31,32 @@ class Proof(NamedTuple):
 
 
 def claimed_client(compact: "jose.Compact") -> str | None:
-    """Who the assertion says it is from: to find the keys, not to be believed."""
-    claimed = compact.claims.get("sub")
+    """The client id in the assertion, which is not verified yet; for finding its keys."""
+    client_id = compact.claims.get("sub")
     if compact.header.get("typ") not in TYPES:
         return None
-    if not isinstance(claimed, str) or claimed != compact.claims.get("iss"):
+    if not isinstance(client_id, str) or client_id != compact.claims.get("iss"):
         return None
-    return claimed if is_client_id(claimed) else None
+    return client_id if is_client_id(client_id) else None
 
 
 def read(
     compact: "jose.Compact", *, audiences: Collection[str], now: float
 ) -> Proof | OAuthRefusal:
-    """What a signed assertion proves now; the signature has been checked."""
+    """Check the claims of an assertion whose signature was verified."""
     claims = compact.claims
     aud = claims.get("aud")
-    named = [aud] if isinstance(aud, str) else aud
-    # Every one must be ours: who else it names could send it here in the client's place.
+    listed_audiences = [aud] if isinstance(aud, str) else aud
+    # Every audience must be ours: another audience could replay the assertion here.
     if (
-        not isinstance(named, list)
-        or not named
-        or not all(isinstance(one, str) and one in audiences for one in named)
+        not isinstance(listed_audiences, list)
+        or not listed_audiences
+        or not all(isinstance(one, str) and one in audiences for one in listed_audiences)
     ):
         return _no("The assertion is for another audience.")
     until = _instant(claims, "exp")
     if until is None:
-        return _no("The assertion does not say when it ends.")
+        return _no("The assertion has no expiry.")
     if until <= now:
         return _no("The assertion has expired.")
     if until > now + ASSERTION_SECONDS_MAX + SKEW_SECONDS:
@@ -65,7 +65,7 @@ def read(
         if name in claims:
             since = _instant(claims, name)
             if since is None or since > now + SKEW_SECONDS:
-                return _no("The assertion is not good yet.")
+                return _no("The assertion is not valid yet.")
     jti = claims.get("jti")
     if not isinstance(jti, str) or not 0 < len(jti) <= JTI_CHARACTERS_MAX or not jti.isprintable():
         return _no("The assertion has no usable jti.")

@@ -1,7 +1,7 @@
-"""Clients: what a spec or a registration may say, and the row that comes of it.
+"""Clients: reads specs and registrations, and turns them into rows of table `client`.
 
-The spec is the plane's and sets the ceiling: scopes, audiences, grants.  A registration is the
-client's own and brings its keys, at most narrowing the rest.
+The plane's spec sets the maximum of scopes, audiences and grants.  The client's own registration
+sets its keys and may narrow the scopes.
 """
 
 import json
@@ -26,7 +26,7 @@ BY_SPEC, BY_REGISTRATION, BY_NOBODY = "spec", "registration", ""
 
 NAME_CHARACTERS_MAX = 255
 SCOPES_MAX = 4_096
-"""All that 64 credentials with 64 scopes each can name; one token says less."""
+"""64 credentials with 64 scopes each; a token is bounded by its own limit."""
 SCOPE_CHARACTERS_MAX = 128
 AUDIENCES_MAX = 32
 AUDIENCE_CHARACTERS_MAX = 512
@@ -41,23 +41,23 @@ _NOT_SENT = (
     "client_secret_expires_at",
     "client_id_issued_at",
 )
-"""What an update may not repeat (RFC 7592, section 2.2)."""
+"""Fields that an update may not contain (RFC 7592, section 2.2)."""
 
 
 class DesiredClient(NamedTuple):
-    """A spec that was read: the columns it sets, and the key set it brings (None: none)."""
+    """A valid spec: the columns that it sets, and its key set (None without one)."""
 
     columns: Mapping[str, Value]
     jwks: object
 
 
 def read_spec(spec: Spec, client_id: str) -> DesiredClient:
-    """The client that a spec asks for; Invalid names the field that cannot be."""
+    """Read a spec; Invalid names the field."""
     unknown = sorted(set(spec) - set(_FIELDS))
     if unknown:
         raise Invalid(f"identity has no field {unknown[0][:64]!r}; it has {', '.join(_FIELDS)}")
     name = _text(spec.get("name", client_id), "identity.name")
-    if spec.get("owner", "") != "":  # kept in the spec alone: nobody need answer for an agent
+    if spec.get("owner", "") != "":  # stored in the spec only, and optional
         _text(spec["owner"], "identity.owner")
     scopes = _scopes(spec.get("scopes", ()), "identity.scopes")
     grants = _list(spec.get("grant_types", (GRANT,)), "identity.grant_types", most=1)
@@ -77,16 +77,16 @@ def read_spec(spec: Spec, client_id: str) -> DesiredClient:
 
 
 class ClientRegistration(NamedTuple):
-    """What a client registered: its key set, and the scopes it keeps to (None: all it may have)."""
+    """A valid registration: the key set, and the scopes (None: all that the spec allows)."""
 
     jwks: object
     asked: str | None
 
 
 def read_registration(metadata: Document, client: Row, *, update: bool) -> ClientRegistration:
-    """What a client's own metadata ask for (RFC 7591); Invalid names the field that cannot be.
+    """Read a client's own metadata (RFC 7591); Invalid names the field.
 
-    Fields that nobody knows are ignored, as the RFC has it; their number is bounded.
+    Unknown fields are ignored, as the RFC requires; their number is bounded.
     """
     if len(metadata) > METADATA_MEMBERS_MAX:
         raise Invalid(f"the metadata have more than {METADATA_MEMBERS_MAX} members")
@@ -119,7 +119,7 @@ def read_registration(metadata: Document, client: Row, *, update: bool) -> Clien
 
 
 def scopes_of(client: Row) -> tuple[str, ...]:
-    """What tokens of this client may be for now: its ceiling, narrowed by what it asked for."""
+    """The scopes that tokens of this client may have: its spec's, narrowed by its registration."""
     ceiling = str(client["scopes"]).split()
     if client["asked"] is None:
         return tuple(ceiling)
@@ -128,12 +128,12 @@ def scopes_of(client: Row) -> tuple[str, ...]:
 
 
 def audiences_of(client: Row, issuer: str) -> tuple[str, ...]:
-    """Whom tokens of this client may be shown to: this server, and whom its spec names."""
+    """The audiences of this client's tokens: this server, and those of its spec."""
     return (issuer, *json.loads(str(client["audiences"])))
 
 
 def document_of(client: Row) -> dict[str, object]:
-    """The client's metadata as they stand (RFC 7591)."""
+    """The client's current metadata (RFC 7591)."""
     made_at = client["made_at"]
     return {
         "client_id": client["id"],
@@ -148,18 +148,18 @@ def document_of(client: Row) -> dict[str, object]:
 
 
 def keys_of(client: Row) -> dict[str, dict[str, str]]:
-    """The client's public keys by id; none until some are brought."""
+    """The client's public keys by id; none before its first registration."""
     found: dict[str, dict[str, str]] = json.loads(str(client["jwks"])) if client["jwks"] else {}
     return found
 
 
 def is_client_id(value: object) -> bool:
-    """Whether this can be a client's id: the text of a key."""
+    """Whether this can be a client's id, which is the text of a resource key."""
     return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
 def is_resource(value: str) -> bool:
-    """Whether a token can be for this: an absolute URI without a fragment (RFC 8707)."""
+    """Whether this can be a token's audience: an absolute URI without a fragment (RFC 8707)."""
     if len(value) > AUDIENCE_CHARACTERS_MAX or not value.isascii() or not value.isprintable():
         return False
     try:
@@ -190,7 +190,7 @@ def _list(value: object, what: str, *, most: int) -> tuple[str, ...]:
     if len(texts) != len(value):
         raise Invalid(f"{what} must hold text alone")
     if len(set(texts)) != len(texts):
-        raise Invalid(f"{what} says something twice")
+        raise Invalid(f"{what} has an entry twice")
     return texts
 
 
@@ -198,5 +198,5 @@ def _text(value: object, what: str) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARACTERS_MAX:
         raise Invalid(f"{what} must be text of 1 to {NAME_CHARACTERS_MAX} characters")
     if not value.isprintable():  # a lone surrogate is not
-        raise Invalid(f"{what} holds a character that cannot be shown")
+        raise Invalid(f"{what} has a character that is not printable")
     return value

@@ -50,11 +50,11 @@ class Compact(NamedTuple):
 
     header: Mapping[str, Any]
     claims: Mapping[str, Any]
-    signed: bytes
+    signing_input: bytes
     signature: bytes
 
 
-def take_apart(token: str) -> Compact | None:
+def parse_compact(token: str) -> Compact | None:
     """The parts of a compact token; None if it is not one, or says something twice."""
     match = _COMPACT.fullmatch(token) if len(token) <= TOKEN_CHARACTERS_MAX else None
     if match is None:
@@ -78,7 +78,7 @@ def is_signed(compact: Compact, key: Key) -> bool:
     algorithm = JWSRegistry.algorithms[name]
     try:
         algorithm.check_key(key)
-        return bool(algorithm.verify(compact.signed, compact.signature, key))
+        return bool(algorithm.verify(compact.signing_input, compact.signature, key))
     except (JoseError, ValueError):
         return False
 
@@ -180,11 +180,13 @@ def make_signer(sealing: bytes) -> NewSigner:
     return NewSigner(kid, json.dumps(public, sort_keys=True), sealed)
 
 
-def unseal_signer(sealing: bytes, kid: str, sealed: str) -> Key:
+def unseal_signer(sealing: bytes, kid: str, ciphertext: str) -> Key:
     """The private key that was sealed under this id; Invalid if it was not, or not by us."""
     try:
-        opened = jwe.decrypt_compact(sealed, OctKey.import_key(sealing), algorithms=_SEALED_BY)
-        content = opened.plaintext if opened.protected.get("kid") == kid else None
+        decrypted = jwe.decrypt_compact(
+            ciphertext, OctKey.import_key(sealing), algorithms=_SEALED_BY
+        )
+        content = decrypted.plaintext if decrypted.protected.get("kid") == kid else None
         if content is None:
             raise Invalid("A signing key was sealed under another id.")
         return RSAKey.import_key(_object(content))
@@ -200,13 +202,15 @@ def _bytes(text: str) -> bytes:
 
 
 def _object(content: bytes) -> dict[str, Any]:
-    value = json.loads(content.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+    value = json.loads(
+        content.decode(), object_pairs_hook=_unique_names, parse_constant=_no_constant
+    )
     if not isinstance(value, dict):
         raise ValueError("not an object")  # noqa: TRY004 (callers know one error)
     return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a name is there twice")

@@ -1,7 +1,7 @@
-"""`LocalIdentity`: a client for each agent in a file of its own, and the server they speak to.
+"""`LocalIdentity`: an OAuth client for each agent, and the authorization server for them.
 
-A client's id is its key's text.  No secret is shown once, because there is none: a client proves
-itself by a key pair whose private half never comes here.
+A client's id is the text of its resource key.  There is no client secret: a client authenticates
+with a key pair, and its private key never reaches this server.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tenure.ports.store import Drop, Put, Row, Set, Value
 from tenure.sqlite.holdings import Holdings, Part
 
 ALGORITHMS = ("RS256", "ES256", "EdDSA", "Ed25519")
-"""What assertions may be signed with; said here too, so that the metadata need no cryptography."""
+"""Algorithms of assertions; repeated here, so that the metadata load no cryptography."""
 
 
 class LocalIdentity:
@@ -72,26 +72,26 @@ class LocalIdentity:
         self.signing_key = self._signers.signing_key
 
     async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
-        """Make the agent's client, or converge it; keys that it registered itself stay."""
+        """Create or converge the agent's client; keys that it has registered itself stay."""
         try:
-            wanted = clients.read_spec(spec, key.text)
-            jwks = None if wanted.jwks is None else await _keys(wanted.jwks)
+            desired = clients.read_spec(spec, key.text)
+            jwks = None if desired.jwks is None else await _keys(desired.jwks)
         except Invalid as error:
             await self._holdings.refuse(key, f"{error}.")
 
         def extra_parts(before: Row | None) -> Sequence[Part]:
-            there = self._holdings.find("client", (key.text,))
-            if before is not None and there is None:  # its keys and its edition are lost
+            client = self._holdings.find("client", (key.text,))
+            if before is not None and client is None:  # its keys and its edition cannot be restored
                 raise Rejected(f"The client of {key.text} was deleted and cannot be made again.")
-            said: dict[str, Value] = {**wanted.columns}
+            row: dict[str, Value] = {**desired.columns}
             if jwks is not None:
-                said |= {"jwks": jwks, "jwks_from": clients.BY_SPEC}
-            elif there is None or there["jwks_from"] == clients.BY_SPEC:
-                said |= {"jwks": None, "jwks_from": clients.BY_NOBODY}
-            if there is not None:
-                return (Set("client", (key.text,), said),)
-            said |= {"tenant": key.tenant, "agent": key.agent, "made_at": self._holdings.now()}
-            return (Put("client", (key.text,), {**said, "asked": None, "edition": 0}),)
+                row |= {"jwks": jwks, "jwks_from": clients.BY_SPEC}
+            elif client is None or client["jwks_from"] == clients.BY_SPEC:
+                row |= {"jwks": None, "jwks_from": clients.BY_NOBODY}
+            if client is not None:
+                return (Set("client", (key.text,), row),)
+            row |= {"tenant": key.tenant, "agent": key.agent, "made_at": self._holdings.now()}
+            return (Put("client", (key.text,), {**row, "asked": None, "edition": 0}),)
 
         return await self._holdings.ensure(
             key,
@@ -101,19 +101,21 @@ class LocalIdentity:
         )
 
     async def inspect(self, key: ResourceKey) -> Observation:
-        """What stands under this key; without its client it is broken."""
-        seen = await self._holdings.inspect(key)
-        if seen.presence is Presence.READY and not self._holdings.find("client", (key.text,)):
-            return seen._replace(presence=Presence.BROKEN)
-        return seen
+        """The state of this key; a resource without its client is broken."""
+        observation = await self._holdings.inspect(key)
+        if observation.presence is Presence.READY and not self._holdings.find(
+            "client", (key.text,)
+        ):
+            return observation._replace(presence=Presence.BROKEN)
+        return observation
 
     async def remove(self, key: ResourceKey) -> None:
-        """Remove the client, and with it every right to register keys; its tokens are inactive."""
-        gone = (Drop("client", (key.text,)), Drop("permit", (key.text,)))
-        await self._holdings.remove(key, extra_parts=lambda _: gone)
+        """Remove the client and its permit; its tokens become inactive."""
+        drops = (Drop("client", (key.text,)), Drop("permit", (key.text,)))
+        await self._holdings.remove(key, extra_parts=lambda _: drops)
 
     def metadata(self) -> Document:
-        """What this server offers (RFC 8414)."""
+        """The metadata of this authorization server (RFC 8414)."""
         return {
             "issuer": self.issuer,
             "token_endpoint": self.issuer + TOKEN_PATH,
@@ -124,9 +126,9 @@ class LocalIdentity:
             "grant_types_supported": [clients.GRANT],
             "response_types_supported": [],
             **{
-                f"{endpoint}_endpoint_auth_{said}_supported": list(values)
+                f"{endpoint}_endpoint_auth_{property_name}_supported": list(values)
                 for endpoint in ("token", "introspection", "revocation")
-                for said, values in (
+                for property_name, values in (
                     ("methods", (clients.METHOD,)),
                     ("signing_alg_values", ALGORITHMS),
                 )
@@ -135,11 +137,11 @@ class LocalIdentity:
 
     async def jwks(self) -> Document:
         """The public keys that tokens are checked with."""
-        return {"keys": [dict(one) for one in await self._signers.published()]}
+        return {"keys": [dict(one) for one in await self._signers.list_public_keys()]}
 
 
 async def _keys(jwks: object) -> str:
-    """A spec's key set as it is kept; Invalid names what is wrong with it."""
+    """A spec's key set in its stored form; Invalid names the problem."""
 
     def read() -> str:
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)

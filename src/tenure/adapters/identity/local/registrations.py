@@ -1,8 +1,8 @@
-"""Registration (RFC 7591 and 7592): how a client brings its own keys, by a token that is soon over.
+"""Registration (RFC 7591 and 7592): a client registers its own keys with a short-lived token.
 
-A client has one permit at most: an invitation, which the plane asks for and which is used up by the
-first registration, then a registration token, which each update replaces.  Both end after five
-minutes; whoever wants to change keys later is invited again.  Only hashes are kept.
+A client has at most one permit.  First it is an invitation, which the plane requests and the first
+registration uses up; then it is a registration token, which each update replaces.  Both expire
+after five minutes; to change keys later a client needs a new invitation.  Only hashes are stored.
 """
 
 import hmac
@@ -29,14 +29,14 @@ _Writes = Sequence[Put | Set]
 
 
 class Registrations:
-    """Keeps permits and what is registered with them."""
+    """Issues permits, and registers clients' keys with them."""
 
     def __init__(self, holdings: Holdings, *, issuer: str) -> None:
         self._holdings = holdings
         self._issuer = issuer
 
     async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | OAuthRefusal:
-        """Mint an invitation for the client of this key; an earlier permit is over."""
+        """Issue an invitation for the client of this key; an earlier permit ends."""
         token = f"{key.text}.{nonce}" if nonce else _new_token(key.text)
         until = self._holdings.now() + PERMIT_SECONDS
 
@@ -46,10 +46,10 @@ class Registrations:
                 return _NO_CLIENT
             if client["jwks_from"] == clients.BY_SPEC:
                 return OAuthRefusal(
-                    OAuthError.UNAUTHORIZED_CLIENT, "The client's keys stand in its spec."
+                    OAuthError.UNAUTHORIZED_CLIENT, "The client's keys are set by its spec."
                 )
             if self._is_permitted(key.text, bearer=token, kind=INVITATION):
-                return ()  # it was minted before, and is still good
+                return ()  # it was issued before and is still valid
             return self._permit(key.text, kind=INVITATION, token=token, until=until)
 
         refusal = await self._amend(key.text, decide)
@@ -67,7 +67,7 @@ class Registrations:
         )
 
     async def read_client(self, client_id: str, *, bearer: str) -> Document | OAuthRefusal:
-        """The client's metadata; the bearer keeps its token."""
+        """The client's metadata; the registration token stays valid."""
         if not self._is_permitted(client_id, bearer=bearer, kind=REGISTRATION):
             return _BAD_TOKEN
         return self._document(client_id, bearer)
@@ -85,9 +85,9 @@ class Registrations:
             if not self._is_permitted(client_id, bearer=bearer, kind=REGISTRATION):
                 return _BAD_TOKEN
             edition = int(str(client["edition"])) + 1
-            gone: dict[str, Value] = {"jwks": None, "jwks_from": "", "asked": None}
+            no_keys: dict[str, Value] = {"jwks": None, "jwks_from": "", "asked": None}
             return (
-                Set("client", (client_id,), {**gone, "edition": edition}),
+                Set("client", (client_id,), {**no_keys, "edition": edition}),
                 Set("permit", (client_id,), {"hash": "", "until": 0.0}),
             )
 
@@ -106,18 +106,18 @@ class Registrations:
                 return _BAD_TOKEN
             try:
                 update = kind == REGISTRATION
-                wanted = clients.read_registration(metadata, client, update=update)
-                keys = jose.read_keys(wanted.jwks, "jwks")
+                registration = clients.read_registration(metadata, client, update=update)
+                keys = jose.read_keys(registration.jwks, "jwks")
             except Invalid as error:
                 return OAuthRefusal(OAuthError.INVALID_CLIENT_METADATA, f"{error}.")
-            said = {
+            row = {
                 "jwks": json.dumps(keys),
                 "jwks_from": clients.BY_REGISTRATION,
-                "asked": wanted.asked,
+                "asked": registration.asked,
             }
             until = self._holdings.now() + PERMIT_SECONDS
             permit = self._permit(client_id, kind=REGISTRATION, token=token, until=until)
-            return (Set("client", (client_id,), said), *permit)
+            return (Set("client", (client_id,), row), *permit)
 
         refusal = await self._amend(client_id, decide)
         if refusal is not None:
@@ -129,7 +129,7 @@ class Registrations:
     async def _amend(
         self, client_id: str, decide: Callable[[Row, Row], _Writes | OAuthRefusal]
     ) -> OAuthRefusal | None:
-        """Change rows of a client that is there, decided anew whenever another was quicker."""
+        """Change rows of an existing client; after a concurrent change `decide` is called again."""
         if not clients.is_client_id(client_id):
             return _NO_CLIENT
         for _ in range(ATTEMPTS_MAX):
@@ -137,24 +137,24 @@ class Registrations:
             client = self._holdings.find("client", (client_id,))
             if resource is None or resource["state"] != PRESENT or client is None:
                 return _NO_CLIENT
-            decided = decide(resource, client)
-            if isinstance(decided, OAuthRefusal):
-                return decided
-            still, raised = revision_guard(resource)
-            guards: tuple[Is, ...] = (still,)
-            if await self._holdings.commit(Change("", guards, (raised, *decided))) is None:
+            decision = decide(resource, client)
+            if isinstance(decision, OAuthRefusal):
+                return decision
+            unchanged, increment = revision_guard(resource)
+            guards: tuple[Is, ...] = (unchanged,)
+            if await self._holdings.commit(Change("", guards, (increment, *decision))) is None:
                 return None
-        raise Unavailable("Too many change one client at the same time: nothing was written.")
+        raise Unavailable("Too many concurrent changes of one client: nothing was written.")
 
     def _permit(self, client_id: str, *, kind: str, token: str, until: float) -> _Writes:
-        said: dict[str, Value] = {"kind": kind, "hash": _hash(token), "until": until}
+        row: dict[str, Value] = {"kind": kind, "hash": _hash(token), "until": until}
         if self._holdings.find("permit", (client_id,)) is None:
-            return (Put("permit", (client_id,), said),)
-        return (Set("permit", (client_id,), said),)
+            return (Put("permit", (client_id,), row),)
+        return (Set("permit", (client_id,), row),)
 
     def _is_permitted(self, client_id: str, *, bearer: str, kind: str) -> bool:
-        known = clients.is_client_id(client_id)
-        row = self._holdings.find("permit", (client_id,)) if known else None
+        is_valid = clients.is_client_id(client_id)
+        row = self._holdings.find("permit", (client_id,)) if is_valid else None
         if row is None or row["kind"] != kind or float(str(row["until"])) <= self._holdings.now():
             return False
         return hmac.compare_digest(str(row["hash"]), _hash(bearer))

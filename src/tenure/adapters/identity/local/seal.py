@@ -1,7 +1,7 @@
-"""The sealing key: 32 random bytes in a file beside the database, readable by its owner alone.
+"""The sealing key: 32 random bytes in a file next to the database, with mode 0600.
 
-Whoever has only the database has no private key; a backup of it is as harmless.  Lost, it takes the
-signing keys with it, and nothing else.
+The database alone, or a backup of it, reveals no private key.  If the sealing key is lost, the
+signing keys are lost, and nothing else.
 """
 
 import secrets
@@ -14,12 +14,12 @@ KEY_BYTES = 32
 
 
 def key_path(database: Path | str) -> Path:
-    """Where the sealing key of this database is."""
+    """The path of the sealing key of this database."""
     return Path(f"{database}.key")
 
 
 def read_key(path: Path) -> bytes:
-    """The key; StoreError says what is the matter with its file."""
+    """Read the key; StoreError names the problem of its file."""
     try:
         mode = path.stat().st_mode
         key = path.read_bytes()
@@ -36,7 +36,7 @@ def read_key(path: Path) -> bytes:
 
 
 def make_key(path: Path) -> bytes:
-    """The key; made if it is not there, and on the disk before anything is sealed with it."""
+    """The key; created if it does not exist, and flushed before anything is sealed with it."""
     try:
         if not path.exists():
             create_atomically(path, secrets.token_bytes(KEY_BYTES))

@@ -1,7 +1,7 @@
-"""The keys that tokens are signed with: one signs, one is published to be next, older ones verify.
+"""The signing keys of tokens: one signs, the next one is published already, older ones verify.
 
-A key is published a whole rotation before it signs, so that whoever keeps a copy of the key set
-knows it already; and it stays published until the last token that it signed has expired.
+A key is published one rotation before it signs, so that cached key sets contain it already.  It
+stays published until the last token that it signed has expired.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 SIGNER = Shape(("kid",), ("state", "public", "sealed", "made_at", "until"))
 NEXT, CURRENT, PREVIOUS = "NEXT", "CURRENT", "PREVIOUS"
 TOKEN_SECONDS_MAX = 900.0
-"""The longest life of a token, and so the time a key that signs no more must still verify."""
+"""Maximum lifetime of a token; for so long a key still verifies after its last signature."""
 SKEW_SECONDS = 10.0
-"""How far another's clock may be off."""
+"""Accepted difference to the clock of a client."""
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class _Signer(NamedTuple):
     until: float | None
 
 
-class _Loaded(NamedTuple):
+class _SigningKeys(NamedTuple):
     """The keys in memory: all by id, and the private one that signs."""
 
     by_kid: Mapping[str, _Signer]
@@ -44,32 +44,32 @@ class _Loaded(NamedTuple):
 
 
 class Signers:
-    """Keeps the signing keys in the provider's own file, sealed."""
+    """The signing keys, stored encrypted in the provider's file."""
 
     def __init__(self, holdings: Holdings, queries: Mapping[str, str], *, sealing: Path) -> None:
         self._holdings = holdings
         self._list = queries["list_signers"]
         self._sealing = sealing
-        self._loaded: _Loaded | None = None
+        self._keys: _SigningKeys | None = None
         self._lock = asyncio.Lock()
 
-    async def ready(self) -> _Loaded:
-        """The keys; made when they are first asked for."""
-        if self._loaded is None:
+    async def ready(self) -> _SigningKeys:
+        """The keys; created at first use."""
+        if self._keys is None:
             async with self._lock:
-                if self._loaded is None:
-                    self._loaded = await self._load()
-        return self._loaded
+                if self._keys is None:
+                    self._keys = await self._load()
+        return self._keys
 
-    async def published(self) -> list[Mapping[str, str]]:
+    async def list_public_keys(self) -> list[Mapping[str, str]]:
         """Every public key that may verify a token now or soon."""
         now = self._holdings.now()
         signers = (await self.ready()).by_kid.values()
         return [one.public for one in signers if one.until is None or one.until > now]
 
-    def verifier(self, loaded: _Loaded, kid: object) -> "jose.Key | None":
-        """The key that checks tokens with this key id; None if none does, or not any more."""
-        one = loaded.by_kid.get(kid) if isinstance(kid, str) else None
+    def verifier(self, keys: _SigningKeys, kid: object) -> "jose.Key | None":
+        """The key that verifies tokens with this key id; None if it is unknown or expired."""
+        one = keys.by_kid.get(kid) if isinstance(kid, str) else None
         if one is None or (one.until is not None and one.until <= self._holdings.now()):
             return None
         return one.key
@@ -79,79 +79,81 @@ class Signers:
         return (await self.ready()).kid
 
     async def rotate(self, *, away_from: str = "") -> str:
-        """Sign with the next key from now on, and publish a new one after it; the id that signs."""
+        """Sign with the next key and publish a new one after it; returns the id that signs."""
         await self.ready()
         async with self._lock:
-            loaded = self._loaded or await self._load()
-            if away_from and loaded.kid != away_from:
-                return loaded.kid
+            keys = self._keys or await self._load()
+            if away_from and keys.kid != away_from:
+                return keys.kid
             now = self._holdings.now()
-            chosen = next(k for k, one in loaded.by_kid.items() if one.state == NEXT)
-            over = [k for k, one in loaded.by_kid.items() if one.until is not None]
-            over = [k for k in over if (loaded.by_kid[k].until or 0.0) <= now]
+            chosen = next(k for k, one in keys.by_kid.items() if one.state == NEXT)
+            expired = [k for k, one in keys.by_kid.items() if one.until is not None]
+            expired = [k for k in expired if (keys.by_kid[k].until or 0.0) <= now]
             row = self._holdings.find("signer", (chosen,))
             sealed = "" if row is None else str(row["sealed"])
-            await _off_the_loop(lambda: self._check(chosen, sealed))
+            await _run_on_thread(lambda: self._check(chosen, sealed))
             until = now + TOKEN_SECONDS_MAX + SKEW_SECONDS
             change = Change(
                 "",
                 (
-                    Is("signer", (loaded.kid,), {"state": CURRENT}),
+                    Is("signer", (keys.kid,), {"state": CURRENT}),
                     Is("signer", (chosen,), {"state": NEXT}),
                 ),
                 (
                     await self._new(NEXT),
-                    Set("signer", (loaded.kid,), {"state": PREVIOUS, "until": until}),
+                    Set("signer", (keys.kid,), {"state": PREVIOUS, "until": until}),
                     Set("signer", (chosen,), {"state": CURRENT}),
-                    *(Drop("signer", (kid,)) for kid in over),
+                    *(Drop("signer", (kid,)) for kid in expired),
                 ),
             )
-            self._loaded = None  # whatever becomes of this change, the file knows
+            self._keys = None  # read the file again, whatever the outcome of this change
             if await self._holdings.commit(change) is not None:
-                raise Unavailable("The signing keys were changed by another: nothing was rotated.")
-            self._loaded = await self._load()
+                raise Unavailable(
+                    "The signing keys were changed concurrently: nothing was rotated."
+                )
+            self._keys = await self._load()
             return chosen
 
-    async def _load(self) -> _Loaded:
+    async def _load(self) -> _SigningKeys:
         rows = self._holdings.read(self._list)
         if not rows:
             first, second = await self._new(CURRENT), await self._new(NEXT)
             await self._holdings.commit(Change("", (), (first, second)))
             rows = self._holdings.read(self._list)
         if not {CURRENT, NEXT} <= {row[1] for row in rows}:
-            raise Unavailable("The signing keys are not whole.")
-        return await _off_the_loop(lambda: self._open(rows))
+            raise Unavailable("The signing keys are incomplete.")
+        return await _run_on_thread(lambda: self._open(rows))
 
     async def _new(self, state: str) -> Put:
-        made = await _off_the_loop(self._make)
+        new_signer = await _run_on_thread(self._make)
         now = self._holdings.now()
-        row = {"state": state, "public": made.public, "sealed": made.sealed}
-        return Put("signer", (made.kid,), {**row, "made_at": now, "until": None})
+        row = {"state": state, "public": new_signer.public, "sealed": new_signer.sealed}
+        return Put("signer", (new_signer.kid,), {**row, "made_at": now, "until": None})
 
     def _make(self) -> "jose.NewSigner":
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
         return jose.make_signer(seal.read_key(self._sealing))
 
-    def _check(self, kid: str, sealed: str) -> None:
-        """That this key can sign, before it is the one that must."""
+    def _check(self, kid: str, ciphertext: str) -> None:
+        """Check that this key can be decrypted, before it has to sign."""
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
-        jose.unseal_signer(seal.read_key(self._sealing), kid, sealed)
+        jose.unseal_signer(seal.read_key(self._sealing), kid, ciphertext)
 
-    def _open(self, rows: list[tuple[str, str, str, str, float | None]]) -> _Loaded:
+    def _open(self, rows: list[tuple[str, str, str, str, float | None]]) -> _SigningKeys:
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
         sealing, by_kid = seal.read_key(self._sealing), {}
         for kid, state, public, _, until in rows:
-            shown: dict[str, str] = json.loads(public)
-            by_kid[kid] = _Signer(state, shown, jose.load_key(shown), until)
+            public_key: dict[str, str] = json.loads(public)
+            by_kid[kid] = _Signer(state, public_key, jose.load_key(public_key), until)
         kid, sealed = next((row[0], row[3]) for row in rows if row[1] == CURRENT)
-        return _Loaded(by_kid, kid, jose.unseal_signer(sealing, kid, sealed))
+        return _SigningKeys(by_kid, kid, jose.unseal_signer(sealing, kid, sealed))
 
 
-async def _off_the_loop(work: Callable[[], T]) -> T:
-    """Run what is slow in a thread; what is wrong with the keys is no fault of the caller's."""
+async def _run_on_thread(work: Callable[[], T]) -> T:
+    """Run slow work on a thread; a problem with the keys is Unavailable for the caller."""
     try:
         return await asyncio.to_thread(work)
     except (Invalid, StoreError, OSError) as error:

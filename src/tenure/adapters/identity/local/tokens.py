@@ -1,9 +1,9 @@
-"""Access tokens: minted for a client that proves itself, good until they end or are ended.
+"""Access tokens: issued to authenticated clients, valid until they expire or are invalidated.
 
-A token is good while its client is there, its epoch is the agent's, its edition the client's,
-nobody has revoked it and the plane was not restored since; all but the last are rows, read at each
-question.  Between the last look at them and the signature nothing else runs, so no token is minted
-after what ended it was acknowledged.
+A token is valid while its client exists, its epoch is the agent's, its edition is the client's, it
+is not revoked, and the plane was not restored since.  All but the last are rows, read at each
+check.  Between the last read and the signature no other code runs, so no token is issued after a
+change that would invalidate it was acknowledged.
 """
 
 import secrets
@@ -34,19 +34,19 @@ EPOCH = Shape(("tenant", "agent"), ("epoch", "closed"))
 
 TOKEN_SECONDS = 300.0
 SWEEP_EVERY = 16
-"""Assertions between two looks for expired rows; each look takes away more than came since."""
+"""Assertions between two deletions of expired rows; each deletes more rows than were added."""
 SWEEP_ROWS = 64
 SCOPE_CHARACTERS_MAX = 4_096
-"""What one token may say of its scope, so that it can be sent and read everywhere."""
-KEYS_KEPT = 10_000
-"""Clients whose keys are held ready."""
+"""Length of a token's scope; a longer token would not fit into headers everywhere."""
+CACHED_CLIENTS_MAX = 10_000
+"""Clients whose parsed keys are cached."""
 
 _INACTIVE: Document = {"active": False}
-_REPLAYED = OAuthRefusal(OAuthError.INVALID_CLIENT, "The assertion was used before.")
+_ASSERTION_REPLAYED = OAuthRefusal(OAuthError.INVALID_CLIENT, "The assertion was used before.")
 
 
 class Tokens:
-    """What clients ask of the server once they are registered."""
+    """The token, introspection and revocation endpoints."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Tokens:
     # ------------------------------------------------------------------------------ authentication
 
     async def authenticate(self, fields: Fields, *, endpoint: str) -> Asker | OAuthRefusal:
-        """Check the client's assertion and use it up."""
+        """Verify the client's assertion and record it as used."""
         if "client_secret" in fields:
             return OAuthRefusal(
                 OAuthError.INVALID_CLIENT, f"Clients prove themselves by {clients.METHOD}."
@@ -83,10 +83,13 @@ class Tokens:
         if isinstance(proof, OAuthRefusal):
             return proof
         self._proofs += 1
-        swept = self._used_up() if self._proofs % SWEEP_EVERY == 0 else ()
+        expired_drops = self._expired_assertions() if self._proofs % SWEEP_EVERY == 0 else ()
         used = Put("used", (proof.client_id, proof.jti), {"until": proof.until})
-        if await self._holdings.commit(Change("", (), (used, *swept), admits=True)) is not None:
-            return _REPLAYED
+        if (
+            await self._holdings.commit(Change("", (), (used, *expired_drops), admits=True))
+            is not None
+        ):
+            return _ASSERTION_REPLAYED
         client = self._holdings.find("client", (proof.client_id,))
         if client is None:
             return assertions.UNPROVEN
@@ -95,7 +98,7 @@ class Tokens:
     def _prove(self, fields: Fields, endpoint: str) -> assertions.Proof | OAuthRefusal:
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
-        compact = jose.take_apart(fields.get("client_assertion", ""))
+        compact = jose.parse_compact(fields.get("client_assertion", ""))
         claimed = assertions.claimed_client(compact) if compact is not None else None
         if compact is None or claimed is None:
             return assertions.UNPROVEN
@@ -106,25 +109,25 @@ class Tokens:
         key = self._client_keys(client).get(kid) if client and isinstance(kid, str) else None
         if key is None or not jose.is_signed(compact, key):
             return assertions.UNPROVEN
-        ours = (self._issuer, self._issuer + endpoint, self._issuer + TOKEN_PATH)
-        return assertions.read(compact, audiences=ours, now=self._holdings.now())
+        audiences = (self._issuer, self._issuer + endpoint, self._issuer + TOKEN_PATH)
+        return assertions.read(compact, audiences=audiences, now=self._holdings.now())
 
     def _client_keys(self, client: Row) -> "dict[str, jose.Key]":
-        """The client's keys, ready to check with."""
+        """The client's parsed keys, cached."""
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
         known = (str(client["id"]), str(client["jwks"]))
         keys = self._keys.get(known)
         if keys is None:
-            if len(self._keys) >= KEYS_KEPT:
+            if len(self._keys) >= CACHED_CLIENTS_MAX:
                 self._keys.clear()
-            loaded = {kid: jose.load_key(one) for kid, one in clients.keys_of(client).items()}
-            keys = self._keys[known] = loaded
+            keys = {kid: jose.load_key(one) for kid, one in clients.keys_of(client).items()}
+            self._keys[known] = keys
         return keys
 
-    def _used_up(self) -> tuple[Drop, ...]:
-        asked = {"now": self._holdings.now(), "limit": SWEEP_ROWS}
-        rows = self._holdings.read(self._queries["list_used_up"], asked)
+    def _expired_assertions(self) -> tuple[Drop, ...]:
+        requested = {"now": self._holdings.now(), "limit": SWEEP_ROWS}
+        rows = self._holdings.read(self._queries["list_used_up"], requested)
         return tuple(Drop("used", (client, jti)) for client, jti in rows)
 
     # -------------------------------------------------------------------------------------- minting
@@ -143,8 +146,8 @@ class Tokens:
         asker = await self.authenticate(fields, endpoint=TOKEN_PATH)
         if isinstance(asker, OAuthRefusal):
             return asker
-        loaded = await self._signers.ready()
-        # From here to the signature nothing else runs.
+        keys = await self._signers.ready()
+        # From here to the signature no other code runs.
         client = self._holdings.find("client", (asker.client_id,))
         if client is None:
             return assertions.UNPROVEN
@@ -152,34 +155,34 @@ class Tokens:
         if isinstance(claims, OAuthRefusal):
             return claims
         return {
-            "access_token": jose.sign(loaded.private, loaded.kid, claims),
+            "access_token": jose.sign(keys.private, keys.kid, claims),
             "token_type": "Bearer",
             "expires_in": self._token_seconds,
             "scope": claims["scope"],
         }
 
     def _claims(self, client: Row, fields: Fields) -> dict[str, object] | OAuthRefusal:
-        """What a token for this client says now."""
+        """The claims of a new token for this client."""
         tenant, agent = str(client["tenant"]), str(client["agent"])
         epoch, closed = self._epoch(tenant, agent)
         if closed:
             return OAuthRefusal(
-                OAuthError.UNAUTHORIZED_CLIENT, "The agent is closed: nothing is minted."
+                OAuthError.UNAUTHORIZED_CLIENT, "The agent is closed: no token is issued."
             )
         if clients.GRANT not in str(client["grants"]).split():
             return OAuthRefusal(
                 OAuthError.UNAUTHORIZED_CLIENT, "The client may not use this grant."
             )
         allowed = clients.scopes_of(client)
-        asked = fields.get("scope")
-        scopes = allowed if asked is None else tuple(dict.fromkeys(asked.split(" ")))
+        requested = fields.get("scope")
+        scopes = allowed if requested is None else tuple(dict.fromkeys(requested.split(" ")))
         if not set(scopes) <= set(allowed):
             return OAuthRefusal(
                 OAuthError.INVALID_SCOPE, "The scope goes beyond what this client may have."
             )
         if len(" ".join(scopes)) > SCOPE_CHARACTERS_MAX:
             return OAuthRefusal(
-                OAuthError.INVALID_SCOPE, "That is too much for one token: ask for less."
+                OAuthError.INVALID_SCOPE, "The scope is too long for one token: request less."
             )
         audience = fields.get("resource", fields.get("audience", self._issuer))
         if fields.get("audience", audience) != audience:
@@ -208,16 +211,16 @@ class Tokens:
     # ------------------------------------------------------------------------------ good or ended
 
     async def introspect(self, token: str, *, asker: Asker) -> Document:
-        """What the token says, if it is good now and of the asker's tenant."""
+        """The claims of a token, if it is valid and of the caller's tenant."""
         claims = await self._examine(token)
         if claims is None or claims["tenant"] != asker.tenant:
             return _INACTIVE
-        shown = ("iss", "sub", "client_id", "aud", "scope", "iat", "exp", "jti", "tenant", "agent",
+        names = ("iss", "sub", "client_id", "aud", "scope", "iat", "exp", "jti", "tenant", "agent",
                  "epoch")  # fmt: skip
-        return {"active": True, "token_type": "Bearer", **{name: claims[name] for name in shown}}
+        return {"active": True, "token_type": "Bearer", **{name: claims[name] for name in names}}
 
     async def revoke(self, token: str, *, asker: Asker) -> None:
-        """Write the token down as revoked until it would have ended."""
+        """Record the token as revoked until its expiry."""
         claims = await self._examine(token)
         if claims is None or claims["tenant"] != asker.tenant:
             return
@@ -228,19 +231,19 @@ class Tokens:
         )
         jti, until = str(claims["jti"]), float(str(claims["exp"]))
         row = Put("revoked", (jti,), {"tenant": asker.tenant, "until": until})
-        # That it is there already is as good.
-        swept = tuple(Drop("revoked", (one,)) for (one,) in expired)
-        await self._holdings.commit(Change("", (), (row, *swept)))
+        # If the row exists already, the token is revoked already.
+        expired_drops = tuple(Drop("revoked", (one,)) for (one,) in expired)
+        await self._holdings.commit(Change("", (), (row, *expired_drops)))
 
     async def _examine(self, token: str) -> dict[str, object] | None:
-        """The claims of a token that is good now; its scope is what is left of it."""
-        loaded = await self._signers.ready()
+        """The claims of a valid token; its scope is narrowed to the client's current scopes."""
+        keys = await self._signers.ready()
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
-        compact = jose.take_apart(token)
+        compact = jose.parse_compact(token)
         if compact is None or compact.header.get("typ") != "at+jwt":
             return None
-        key = self._signers.verifier(loaded, compact.header.get("kid"))
+        key = self._signers.verifier(keys, compact.header.get("kid"))
         if key is None or not jose.is_signed(compact, key):
             return None
         claims = dict(compact.claims)  # signed by us, so of our shape
@@ -265,22 +268,22 @@ class Tokens:
     async def raise_epoch(
         self, tenant: str, agent: str, *, epoch: int, closed: bool = False
     ) -> None:
-        """Write the agent's epoch, if it is not older than the last."""
+        """Store the agent's epoch, unless a later one is stored."""
         key = (tenant, agent)
         for _ in range(ATTEMPTS_MAX):
             row = self._holdings.find("epoch", key)
-            said = {"epoch": epoch, "closed": int(closed)}
+            row_now = {"epoch": epoch, "closed": int(closed)}
             if row is None:
-                change = Change("", (), (Put("epoch", key, said),))
+                change = Change("", (), (Put("epoch", key, row_now),))
             else:
                 last = (int(str(row["epoch"])), int(str(row["closed"])))
                 if (epoch, int(closed)) <= last:
                     return
                 before = {"epoch": row["epoch"], "closed": row["closed"]}
-                change = Change("", (Is("epoch", key, before),), (Set("epoch", key, said),))
+                change = Change("", (Is("epoch", key, before),), (Set("epoch", key, row_now),))
             if await self._holdings.commit(change) is None:
                 return
-        raise Unavailable("Too many raise one epoch at the same time: it was not raised.")
+        raise Unavailable("Too many concurrent changes of one epoch: it was not raised.")
 
     def _epoch(self, tenant: str, agent: str) -> tuple[int, bool]:
         row = self._holdings.find("epoch", (tenant, agent))

@@ -1,6 +1,6 @@
-"""Secrets sealed by AES-256-GCM under a key in a file of its own, readable by its owner alone.
+"""Encrypts secrets by AES-256-GCM with a key in a file of its own, with mode 0600.
 
-The label is authenticated: what was sealed for one row does not open in another.
+The label is authenticated: a secret that was sealed for one row does not open in another.
 """
 
 import secrets
@@ -16,33 +16,33 @@ VERSION = "v1."
 
 
 class LocalSeal:
-    """Keeps the promises of `tenure.ports.seal.Seal`; the key is read, or made, at first use."""
+    """Implements `tenure.ports.seal.Seal`; the key is read, or created, at first use."""
 
     def __init__(self, path: Path | str) -> None:
         self._path = Path(path)
         self._key = b""
 
     def close_up(self, secret: bytes, *, label: str) -> str:
-        """Under a nonce of its own."""
+        """Encrypt the secret with a random nonce."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 (130 ms)
 
         nonce = secrets.token_bytes(NONCE_BYTES)
-        sealed = AESGCM(self._read()).encrypt(nonce, secret, label.encode())
-        return VERSION + b64encode(nonce + sealed).decode()
+        ciphertext = AESGCM(self._read()).encrypt(nonce, secret, label.encode())
+        return VERSION + b64encode(nonce + ciphertext).decode()
 
-    def open_up(self, sealed: str, *, label: str) -> bytes:
-        """Or Invalid, with nothing said about why."""
+    def open_up(self, ciphertext: str, *, label: str) -> bytes:
+        """Decrypt the secret; Invalid if its key or label differs."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 (as above)
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
 
         try:
-            if not sealed.startswith(VERSION):
+            if not ciphertext.startswith(VERSION):
                 raise ValueError
-            whole = b64decode(sealed.removeprefix(VERSION), validate=True)
+            whole = b64decode(ciphertext.removeprefix(VERSION), validate=True)
             nonce, rest = whole[:NONCE_BYTES], whole[NONCE_BYTES:]
             return AESGCM(self._read()).decrypt(nonce, rest, label.encode())
         except (ValueError, InvalidTag):
-            message = f"what is kept for {label} does not open: it was sealed with another key"
+            message = f"the secret of {label} does not open: it was sealed with another key"
             raise Invalid(message) from None
 
     def _read(self) -> bytes:
