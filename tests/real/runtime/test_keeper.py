@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tenure.adapters.runtime.process import keeper, prefork, runtime_root
-from tenure.adapters.runtime.process.runtime_dir import RuntimeDir
+from tenure.adapters.runtime.process import keeper, prefork
+from tenure.adapters.runtime.process.runtime_dir import RuntimeDir, group_of
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
@@ -176,7 +176,7 @@ def test_an_escape_from_a_killed_keeper_without_the_tag_is_found_by_its_group(ro
     )
     run(runtime.ensure(key(), program(escape, resources={"memory_mib": 500})))
     assert runtimes.until(lambda: "away" in run(runtime.logs(key())))
-    name = runtime_root.group_of(RuntimeDir(root / "local-a" / key().text))
+    name = group_of(RuntimeDir(root / "local-a" / key().text))
     group = Path(runtime._root.launcher.groups.kill, name)
     members = Path(group, "cgroup.procs").read_text().split()
     assert len(members) == 2

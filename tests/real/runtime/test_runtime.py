@@ -20,7 +20,7 @@ from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.runtime.process import ProcessRuntime, keeper
 from tenure.adapters.runtime.process import runtime_root as place
 from tenure.adapters.runtime.process.groups import Groups
-from tenure.adapters.runtime.process.runtime_dir import RuntimeDir
+from tenure.adapters.runtime.process.runtime_dir import RuntimeDir, group_of
 from tenure.core.errors import Invalid, Rejected
 from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
@@ -440,7 +440,7 @@ def test_marks_of_burned_keys_are_forgotten_when_nothing_of_them_can_arrive(
 def test_no_control_group_is_left_of_what_was_removed(root, runtime):
     start_and_wait(runtime, agent())
     there = RuntimeDir(root / "local-a" / key().text)
-    groups = runtime._root.launcher.groups.paths(place.group_of(there))
+    groups = runtime._root.launcher.groups.paths(group_of(there))
     assert [group for group in groups if not Path(group).is_dir()] == []
     run(runtime.stop(key()))
     for group in groups:

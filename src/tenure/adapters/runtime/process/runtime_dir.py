@@ -12,6 +12,9 @@ Files are replaced atomically.  Nothing here starts or ends a process.
 import json
 import os
 import shutil
+import subprocess
+import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -254,3 +257,17 @@ def _age(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:  # another process has just deleted it
         return 0.0
+
+
+def delete_tree(path: Path) -> None:
+    """Delete a directory of any depth."""
+    with suppress(RecursionError):
+        shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        words = ["rm", "-rf", "--", str(path)]
+        subprocess.run(words, check=False, capture_output=True)  # noqa: S603 (our own path)
+
+
+def group_of(directory: RuntimeDir) -> str:
+    """The name of a runtime's control groups, which depends on its key and its root."""
+    return f"tenure-{directory.path.name}-{zlib.crc32(str(directory.path).encode()):08x}"

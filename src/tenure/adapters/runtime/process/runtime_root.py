@@ -11,10 +11,9 @@ import os
 import resource
 import select
 import shutil
-import subprocess
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ from tenure.adapters.runtime.process import (
 from tenure.adapters.runtime.process.bundle import DigestCache, read_bundle
 from tenure.adapters.runtime.process.prefork import KeeperPool
 from tenure.adapters.runtime.process.recipe import Recipe
-from tenure.adapters.runtime.process.runtime_dir import RuntimeDir, RuntimeOwner
+from tenure.adapters.runtime.process.runtime_dir import RuntimeDir, RuntimeOwner, group_of
 from tenure.core.errors import Invalid, OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey
 from tenure.ports.provider import OwnedResource, Presence
@@ -105,7 +104,7 @@ class RuntimeRoot:
             self.refuse(key, f"{key.text} stands in {other.path.parent.name} and cannot move")
         directory = RuntimeDir(self.root / desired.zone / key.text)
         directory.path.mkdir(mode=0o700, exist_ok=True)
-        with self._lock_directory(directory.path, fcntl.LOCK_EX) as exists:
+        with self._lock(directory.path, fcntl.LOCK_EX) as exists:
             if not exists:  # removed meanwhile
                 raise KeyBusy
             self._refuse_foreign(key, directory)
@@ -137,7 +136,7 @@ class RuntimeRoot:
             return RuntimeStatus(Presence.FOREIGN, owner=owner.plane if owner else "")
         if self.is_burned(key):  # a removal may hold the lock for seconds
             return self._burned_status(directory)
-        with self._lock_directory(directory.path, fcntl.LOCK_SH) as exists:
+        with self._lock(directory.path, fcntl.LOCK_SH) as exists:
             return self._read_status(key, directory) if exists else RuntimeStatus(Presence.ABSENT)
 
     def listens_at(self, key: ResourceKey, address: str) -> bool:
@@ -146,8 +145,7 @@ class RuntimeRoot:
         if directory is None or directory.is_foreign_to(key):
             return False
         holder, state = proc.keeper_of(directory.path), directory.state()
-        ours = holder != 0 and address == state.address
-        return ours and proc.owns_port(holder, state.port)
+        return holder != 0 and address == state.address and proc.owns_port(holder, state.port)
 
     def remove(self, key: ResourceKey) -> None:
         """Burn the key, end the process tree, delete the directory."""
@@ -157,7 +155,7 @@ class RuntimeRoot:
         self.burn(key)
         for zone in self.zones:
             directory = RuntimeDir(self.root / zone / key.text)
-            with self._lock_directory(directory.path, fcntl.LOCK_EX) as exists:
+            with self._lock(directory.path, fcntl.LOCK_EX) as exists:
                 if exists:
                     self._refuse_foreign(key, directory)
                     self._end(key, directory, at_once=False)
@@ -171,7 +169,7 @@ class RuntimeRoot:
                         directory, self.root / LOGS, count=self.launcher.logs_kept
                     )
                     self._delete(directory.path)
-        _delete_whole(
+        runtime_dir.delete_tree(
             self.root / TRASH / key.text
         )  # left if the plane died during an earlier removal
         self._reap(key)
@@ -183,7 +181,7 @@ class RuntimeRoot:
             self._refuse_foreign(key, directory)
         self.burn(key)
         if directory is not None:
-            with self._lock_directory(directory.path, fcntl.LOCK_EX) as exists:
+            with self._lock(directory.path, fcntl.LOCK_EX) as exists:
                 if exists:
                     self._end(key, directory, at_once=True)
         self._reap(key)
@@ -200,7 +198,7 @@ class RuntimeRoot:
         """Store the rejection of this generation and raise it."""
         directory = self.find(key)
         if directory is not None:
-            with self._lock_directory(directory.path, fcntl.LOCK_EX) as exists:
+            with self._lock(directory.path, fcntl.LOCK_EX) as exists:
                 if exists:
                     self._refuse_foreign(key, directory)
                     self._refuse(key, sentence, directory)
@@ -244,7 +242,7 @@ class RuntimeRoot:
             os.close(folder)
 
     @contextmanager
-    def _lock_directory(self, path: Path, how: int) -> Iterator[bool]:
+    def _lock(self, path: Path, how: int) -> Iterator[bool]:
         """Lock the directory itself; yields False if there is none; KeyBusy if it is locked."""
         try:
             file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -260,7 +258,7 @@ class RuntimeRoot:
             os.close(file)
 
     def _lock_exclusively(self, path: Path) -> AbstractContextManager[bool]:
-        return self._lock_directory(path, fcntl.LOCK_EX)
+        return self._lock(path, fcntl.LOCK_EX)
 
     def _earlier(self, names: Sequence[str]) -> list[RuntimeDir]:
         """The existing directories of these keys."""
@@ -338,10 +336,16 @@ class RuntimeRoot:
         new.rename(directory.bundle)
 
     def _orders(
-        self, key: ResourceKey, desired: Recipe, directory: RuntimeDir, *, program: str, start: int
+        self,
+        key: ResourceKey,
+        desired: Recipe,
+        directory: RuntimeDir,
+        *,
+        program: str,
+        start: int,
     ) -> list[tuple[str, str]]:
         """The orders of the keeper."""
-        launcher, limits_spec = self.launcher, desired.resources
+        launcher, requested = self.launcher, desired.resources
         cwd = str(directory.bundle if desired.bundle else directory.work)
         program = str(Path(cwd, program))  # unchanged if it is absolute
         command = [*desired.command]
@@ -357,13 +361,13 @@ class RuntimeRoot:
         env = {"PATH": launcher.path, "LANG": "C.UTF-8", **desired.env, "HOME": str(directory.work)}
         env |= {"TENURE_KEY": key.text, "TENURE_DIRECTORY": str(directory.path)}
         limits = [
-            (number, limits_spec[name] * unit)
+            (number, requested[name] * unit)
             for name, (number, unit) in recipe.LIMITS.items()
-            if name in limits_spec
+            if name in requested
         ]
         limits.append((resource.RLIMIT_CORE, 0))
-        if "memory_mib" in limits_spec and not launcher.groups.memory:
-            limits.append((resource.RLIMIT_DATA, limits_spec["memory_mib"] * groups.MIB))
+        if "memory_mib" in requested and not launcher.groups.memory:
+            limits.append((resource.RLIMIT_DATA, requested["memory_mib"] * groups.MIB))
         return [
             ("start", str(start)),
             ("spec", desired.text),
@@ -378,11 +382,11 @@ class RuntimeRoot:
             ("log_bytes", str(desired.log_bytes)),
             ("grace_ms", str(launcher.grace_ms)),
             ("sandboxed", "yes" if launcher.sandbox else ""),
-            ("strict", "yes" if limits_spec.keys() & {"memory_mib", "processes"} else ""),
+            ("strict", "yes" if requested.keys() & {"memory_mib", "processes"} else ""),
             *launcher.groups.orders(
                 group_of(directory),
-                processes=limits_spec.get("processes", PROCESSES),
-                memory_mib=limits_spec.get("memory_mib", 0),
+                processes=requested.get("processes", PROCESSES),
+                memory_mib=requested.get("memory_mib", 0),
             ),
         ]
 
@@ -442,9 +446,9 @@ class RuntimeRoot:
     def _delete(self, path: Path) -> None:
         """Move the directory to the trash atomically, then delete it."""
         trash = self.root / TRASH / path.name
-        _delete_whole(trash)
+        runtime_dir.delete_tree(trash)
         path.rename(trash)
-        _delete_whole(trash)
+        runtime_dir.delete_tree(trash)
 
     def _reap(self, key: ResourceKey) -> None:
         """Reap a keeper that this process has started, if it has ended."""
@@ -491,22 +495,6 @@ class RuntimeRoot:
         owner, state = directory.owner(), directory.state()
         if owner is None:
             return RuntimeStatus(Presence.ABSENT)
-        message = "it was stopped, or is being removed"
-        reference = {"address": state.address, "zone": directory.path.parent.name}
-        return RuntimeStatus(
-            Presence.BROKEN, reference, owner.plane, owner.generation, state.exit, message,
-        )  # fmt: skip
-
-
-def group_of(directory: RuntimeDir) -> str:
-    """The name of a runtime's control groups, which depends on its key and its root."""
-    return f"tenure-{directory.path.name}-{zlib.crc32(str(directory.path).encode()):08x}"
-
-
-def _delete_whole(path: Path) -> None:
-    """Delete a directory of any depth."""
-    with suppress(RecursionError):
-        shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
-        words = ["rm", "-rf", "--", str(path)]
-        subprocess.run(words, check=False, capture_output=True)  # noqa: S603 (our own path)
+        where = {"address": state.address, "zone": directory.path.parent.name}
+        status = RuntimeStatus(Presence.BROKEN, where, owner.plane, owner.generation, state.exit)
+        return status._replace(message="it was stopped, or is being removed")
