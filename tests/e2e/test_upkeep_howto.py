@@ -56,9 +56,9 @@ def test_a_plane_is_backed_up_restored_and_let_go_as_the_page_says(tmp_path):
         assert up == "tenure up &"
         plane.start()
         assert (plane.home / "token").read_text() != old
-        assert "held: restored from backup-1" in typed(review, plane.home)
+        assert "paused: restored from backup-1" in typed(review, plane.home)
         assert "held" in plane.run("doctor", code=None).stdout
-        assert "let go" in typed(confirm, plane.home)
+        assert "the pause has ended" in typed(confirm, plane.home)
         assert until(lambda: '"ready"' in plane_health(plane.home))
         plane.stop()
 
@@ -79,8 +79,8 @@ def test_a_plane_on_postgresql_is_backed_up_and_put_back_as_the_page_says(tmp_pa
         assert "epoch 2" in typed(restore, plane.home, **env)
         assert up == "tenure up &"
         plane.start(**env)
-        assert "held: restored from backup-1" in typed(review, plane.home, **env)
-        assert "let go" in typed(confirm, plane.home, **env)
+        assert "paused: restored from backup-1" in typed(review, plane.home, **env)
+        assert "the pause has ended" in typed(confirm, plane.home, **env)
         assert "later" not in plane.run("token", "list", **env).stdout
         assert worker == "tenure worker &"
         with works(plane.home, **env) as said:

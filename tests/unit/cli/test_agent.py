@@ -300,7 +300,7 @@ async def test_a_followed_log_ends_with_its_agent(face, typing, monkeypatch):
         text = next(parts, "")
         return LogPart(text, since + len(text))
 
-    monkeypatch.setattr(logs, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(logs, "POLL_SECONDS", 0.01)
     face.providers["runtime"].follow = follow
     async with served(face) as address:
         tenure = typing(face, address)
@@ -315,7 +315,7 @@ async def test_a_followed_log_ends_with_its_agent(face, typing, monkeypatch):
 @pytest.fixture
 def printed(monkeypatch):
     """What agents have printed, by the key of their runtime; looks at it follow each other fast."""
-    monkeypatch.setattr(logs, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(logs, "POLL_SECONDS", 0.005)
     monkeypatch.setattr(logs, "AGENT_EVERY", 1)
     return {}
 
@@ -378,7 +378,7 @@ async def test_a_log_that_is_followed_while_nothing_comes_says_why(face, typing,
         await printing.heard(key)
         await face.ask("DELETE", "/v1/agents/a", headers=WAIT)
         code, _, err = await following
-        assert (code, "agent a is suspended: what it prints once" in err) == (0, True)
+        assert (code, "agent a is suspended: its log continues" in err) == (0, True)
 
 
 @api_test

@@ -16,7 +16,7 @@ def test_a_server_that_is_no_tenure_is_told_apart():
         async with await asyncio.start_server(answers(text), "127.0.0.1", 0) as listening:
             port = listening.sockets[0].getsockname()[1]
             client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
-            with pytest.raises(CommandExit, match="is no Tenure"):
+            with pytest.raises(CommandExit, match="is not Tenure"):
                 await asyncio.to_thread(client.get, "/v1/agents")
             client.close()
 
@@ -49,11 +49,11 @@ def test_an_answer_that_is_late_is_waited_for_in_the_open(monkeypatch):
             client.close()
 
     asyncio.run(main())
-    assert "waiting for an answer from http://127.0.0.1:" in told[0]
+    assert "waiting for a response from http://127.0.0.1:" in told[0]
 
 
 def test_after_a_broken_connection_a_change_is_sent_again_under_the_same_key(monkeypatch):
-    monkeypatch.setattr("tenure.faces.cli.client.AGAIN_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr("tenure.faces.cli.client.RETRY_SECONDS", (0.01, 0.01))
     seen: list[str] = []
     keys: list[str] = []
 
@@ -106,7 +106,7 @@ def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain(mo
                 await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a")
             with pytest.raises(CommandExit, match="did not answer in time") as said:
                 await asyncio.to_thread(
-                    client.send, "POST", "/v1/tokens", body={}, look="token list"
+                    client.send, "POST", "/v1/tokens", body={}, check_command="token list"
                 )
         assert "tenure doctor" in read.value.advice
         assert "token list" in said.value.advice
@@ -145,7 +145,7 @@ def test_a_server_that_dies_in_the_middle_is_asked_again_when_it_is_back():
 
 
 def test_a_server_that_dies_in_the_middle_and_stays_away_may_have_accepted(monkeypatch):
-    monkeypatch.setattr("tenure.faces.cli.client.AGAIN_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr("tenure.faces.cli.client.RETRY_SECONDS", (0.01, 0.01))
     made: list[asyncio.Server] = []
 
     async def dies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -153,19 +153,19 @@ def test_a_server_that_dies_in_the_middle_and_stays_away_may_have_accepted(monke
         made[-1].close()
         writer.close()
 
-    async def main(method: str, look: str = "tenure operation list") -> CommandExit:
+    async def main(method: str, check_command: str = "tenure operation list") -> CommandExit:
         made.append(await asyncio.start_server(dies, "127.0.0.1", 0))
         port = made[-1].sockets[0].getsockname()[1]
         client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
         with pytest.raises(
             ConnectionBroken, match=r"broke: .*, and now no server answers at"
         ) as told:
-            await asyncio.to_thread(client.send, method, "/v1/a", look=look)
+            await asyncio.to_thread(client.send, method, "/v1/a", check_command=check_command)
         return told.value
 
     assert asyncio.run(main("DELETE")).advice == (
         "it may have been accepted: tenure operation list shows it once the server is back"
     )
-    advice = asyncio.run(main("POST", look="tenure subscription list")).advice
+    advice = asyncio.run(main("POST", check_command="tenure subscription list")).advice
     assert "accepted: tenure subscription list shows it" in advice
     assert "tenure up" in asyncio.run(main("GET")).advice

@@ -63,7 +63,7 @@ def test_owners_come_before_what_they_own():
 
 
 def test_agents_that_own_each_other_are_refused():
-    with pytest.raises(CommandExit, match="its own parent"):
+    with pytest.raises(CommandExit, match="the parents form a cycle"):
         _owners_first([one("a", "b"), one("b", "a")])
 
 
@@ -91,5 +91,5 @@ def test_what_the_selector_passes_over_is_still_named_so_that_it_is_not_pruned(t
 
 def test_files_without_an_agent_are_refused(tmp_path):
     (tmp_path / "one.yaml").write_text("# nothing yet\n")
-    with pytest.raises(CommandExit, match="there is no agent in it"):
+    with pytest.raises(CommandExit, match="it contains no agent"):
         specs_of_files([str(tmp_path)], {})

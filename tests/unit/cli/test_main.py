@@ -138,7 +138,7 @@ def test_every_command_that_asks_takes_the_same_options():
         (["agent", "create", "a", "--command", "x", "--env", "A"], 2, "not KEY=VALUE"),
         (["agent", "create", "a", "--command", "x", "--env", "A=1", "--env", "A=2"], 2, "twice"),
         (["agent", "list"], 1, "start one: tenure up"),
-        (["agent", "list", "--address", "nonsense"], 2, "no address of a server"),
+        (["agent", "list", "--address", "nonsense"], 2, "not the address of a server"),
         (["agent", "list", "--address", "http://127.0.0.1:1"], 4, "there is no token"),
         (["apply", "-f", "gone.yaml"], 2, "gone.yaml: it cannot be read"),
         (["operation", "adopt", "0" * 32, "s", "--result", "{"], 2, "--result"),

@@ -216,7 +216,7 @@ LISTED: dict[str, Any] = {
         **AT,
     },
     "LETTER": {"agent": UID, "event": TOLD, "attempts": 3, "why": SENTENCE, **AT},
-    "AWAITED": {"name": "billing", "operation": UID, "agent": UID, "principal": "s", **AT},
+    "ACKNOWLEDGEMENT": {"name": "billing", "operation": UID, "agent": UID, "principal": "s", **AT},
     "FINDING": {
         "id": UID,
         "kind": "UNVERIFIABLE",
@@ -225,7 +225,7 @@ LISTED: dict[str, Any] = {
         "body": {"what": SENTENCE},
         **AT,
     },
-    "LOOK": {
+    "RECONCILE_PASS": {
         "reconciler": "acknowledgements",
         "seen": 1,
         "fixed": 0,

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from tenure.faces.cli import drawing, progress
-from tenure.faces.cli.progress import Picture, ProgressLine, events, text
+from tenure.faces.cli.progress import OperationProgress, ProgressLine, events, text
 
 NAMES = ("identity", "runtime", "ready")
 
@@ -49,12 +49,14 @@ STORY = [
 ]
 
 
-def told(picture, story):
-    return [text(line, utf8=True).strip() for one in story for line in picture.hear(one)]
+def told(progress_state, story):
+    return [
+        text(line, utf8=True).strip() for one in story for line in progress_state.apply_record(one)
+    ]
 
 
 def test_the_way_back_is_shown_step_by_step():
-    assert told(Picture.of(operation()), STORY) == [
+    assert told(OperationProgress.of(operation()), STORY) == [
         "✓ identity",
         "✓ runtime",
         "✗ ready was refused: it exited",
@@ -65,77 +67,85 @@ def test_the_way_back_is_shown_step_by_step():
 
 
 def test_a_record_that_comes_again_is_not_told_again():
-    picture = Picture.of(operation())
-    assert len(told(picture, STORY)) == 6
-    assert told(picture, STORY) == []
+    progress_state = OperationProgress.of(operation())
+    assert len(told(progress_state, STORY)) == 6
+    assert told(progress_state, STORY) == []
 
 
 def test_what_was_seen_is_not_heard_again_and_the_other_way_round():
-    picture = Picture.of(operation())
-    assert told(picture, STORY[:2]) == ["✓ identity"]
+    progress_state = OperationProgress.of(operation())
+    assert told(progress_state, STORY[:2]) == ["✓ identity"]
     seen = operation(identity="PRESENT", runtime="INTENDED")
-    assert picture.see(seen) == []
-    assert picture.fates == {"identity": "done", "runtime": "running", "ready": ""}
+    assert progress_state.apply_operation(seen) == []
+    assert progress_state.fates == {"identity": "done", "runtime": "running", "ready": ""}
     back = operation("COMPENSATED", "it broke", identity="BURNED", runtime="BURNED")
-    lines = picture.see(back)
+    lines = progress_state.apply_operation(back)
     assert lines == [
         ProgressLine("", "undoing", "it broke"),
         ProgressLine("identity", "undone"),
         ProgressLine("runtime", "undone"),
     ]
-    assert told(picture, STORY[2:3]) == ["✓ runtime"]
+    assert told(progress_state, STORY[2:3]) == ["✓ runtime"]
 
 
 def test_why_a_step_failed_stays_though_the_operation_does_not_repeat_it():
-    picture = Picture.of(operation())
-    told(picture, STORY)
-    picture.see(operation("COMPENSATED", ready="REFUSED", identity="BURNED", runtime="BURNED"))
-    assert picture.details["ready"].startswith("ready was refused")
+    progress_state = OperationProgress.of(operation())
+    told(progress_state, STORY)
+    progress_state.apply_operation(
+        operation("COMPENSATED", ready="REFUSED", identity="BURNED", runtime="BURNED")
+    )
+    assert progress_state.details["ready"].startswith("ready was refused")
 
 
 def test_a_stuck_step_says_so_until_it_is_tried_again():
-    picture = Picture.of(operation())
-    assert told(picture, [record(1, "stuck", "identity", "nobody knows", "STUCK")]) == [
+    progress_state = OperationProgress.of(operation())
+    assert told(progress_state, [record(1, "stuck", "identity", "nobody knows", "STUCK")]) == [
         "! identity is stuck: nobody knows"
     ]
-    picture.hear(record(2, "retried"))
-    assert picture.fates["identity"] == "running"
+    progress_state.apply_record(record(2, "retried"))
+    assert progress_state.fates["identity"] == "running"
 
 
 def test_a_step_that_is_marked_absent_is_done_again_or_counts_as_undone():
-    picture = Picture.of(operation())
+    progress_state = OperationProgress.of(operation())
     stuck, absent = (record(1, "stuck", "identity", "?"), record(2, "marked_absent", "identity"))
-    assert told(picture, [stuck, absent]) == ["! identity is stuck: ?"]
-    assert picture.fates["identity"] == "running"
-    assert told(picture, [record(3, "compensating"), record(4, "marked_absent", "identity")]) == [
+    assert told(progress_state, [stuck, absent]) == ["! identity is stuck: ?"]
+    assert progress_state.fates["identity"] == "running"
+    assert told(
+        progress_state, [record(3, "compensating"), record(4, "marked_absent", "identity")]
+    ) == [
         "↺ undoing",
         "↺ identity undone",
     ]
 
 
 def test_what_is_waited_for_is_told_once():
-    picture = Picture.of(operation())
+    progress_state = OperationProgress.of(operation())
     seen = operation(runtime="INTENDED")
-    assert picture.see(seen) == []
+    assert progress_state.apply_operation(seen) == []
     seen["steps"][1]["detail"] = "waits for the acknowledgement of billing"
-    (line,) = picture.see(seen)
+    (line,) = progress_state.apply_operation(seen)
     assert text(line, utf8=True) == "  … runtime: waits for the acknowledgement of billing"
-    assert picture.see(seen) == []
+    assert progress_state.apply_operation(seen) == []
     assert progress._why(seen) == ": waits for the acknowledgement of billing"
     assert progress._why(operation(runtime="INTENDED")) == ""
 
 
 def test_what_nobody_has_claimed_has_no_step_that_runs():
-    picture = Picture.of(operation("PENDING"))
-    assert picture.see(operation("PENDING", identity="INTENDED")) == []
-    (line,) = picture.wait("it waits for a worker")
+    progress_state = OperationProgress.of(operation("PENDING"))
+    assert progress_state.apply_operation(operation("PENDING", identity="INTENDED")) == []
+    (line,) = progress_state.wait("it waits for a worker")
     assert text(line, utf8=True) == "  … it waits for a worker"
-    assert picture.wait("it waits for a worker") == []
-    head, *steps = drawn(picture)
+    assert progress_state.wait("it waits for a worker") == []
+    head, *steps = drawn(progress_state)
     assert " ".join(head) == "create_agent a 1.5 s it waits for a worker"
     assert steps == [["identity"], ["runtime"], ["ready"]]
-    assert picture.see(operation(identity="INTENDED")) == picture.wait("") == []
-    assert drawn(picture)[:2] == [["create_agent", "a", "1.5", "s"], ["…", "identity"]]
+    assert (
+        progress_state.apply_operation(operation(identity="INTENDED"))
+        == progress_state.wait("")
+        == []
+    )
+    assert drawn(progress_state)[:2] == [["create_agent", "a", "1.5", "s"], ["…", "identity"]]
 
 
 def test_signs_have_a_form_without_utf8():
@@ -170,23 +180,23 @@ def test_events_are_read_as_the_server_sends_them():
     ]
 
 
-def drawn(picture, **more):
+def drawn(progress_state, **more):
     console = Console(file=io.StringIO(), width=80, force_terminal=False)
-    console.print(drawing.steps(picture, "create_agent a", seconds=1.5, utf8=True, **more))
+    console.print(drawing.steps(progress_state, "create_agent a", seconds=1.5, utf8=True, **more))
     return [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 
 def test_the_drawing_shows_what_runs_and_what_was_undone():
-    picture = Picture.of(operation())
-    told(picture, STORY[:2])
-    assert drawn(picture) == [
+    progress_state = OperationProgress.of(operation())
+    told(progress_state, STORY[:2])
+    assert drawn(progress_state) == [
         ["create_agent", "a", "1.5", "s"],
         ["✓", "identity"],
         ["…", "runtime"],
         ["ready"],
     ]
-    told(picture, STORY)
-    lines = drawn(picture)
+    told(progress_state, STORY)
+    lines = drawn(progress_state)
     assert lines[1] == ["↺", "identity", "undone"]
     assert lines[3] == ["✗", "ready", "ready", "was", "refused:", "it", "exited"]
 
@@ -196,4 +206,4 @@ def test_every_hold_of_a_step_has_a_mark():
 
     assert set(progress.WORD_OF_STATE) == {str(hold) for hold in IntentState}
     assert set(progress.WORD_OF_STATE.values()) <= set(progress.MARKS)
-    assert {str(state) for state in SETTLED} == progress.SETTLED
+    assert {str(state) for state in SETTLED} == progress.SETTLED_STATES

@@ -57,7 +57,7 @@ def test_a_backup_without_the_store_says_how_new_its_audit_head_is(home, tmp_pat
     assert (code, "as the home remembers it" in out) == (0, True)
     code, out, told = run_cli(capsys, home, "restore", str(tmp_path / "without"), "--yes")
     assert (code, out) == (0, "the home is restored, its store is not; epoch 2\n")
-    assert "and is as it was: postgresql://tenure@db/tenure (schema tenure). If" in told
+    assert "and is unchanged: postgresql://tenure@db/tenure (schema tenure). If" in told
     assert f"next: tenure up --home {home} --store URL, before any worker, then" in told
 
 
@@ -85,13 +85,13 @@ async def test_a_held_plane_is_looked_at_and_let_go(face, typing):
         assert "this process accepts no changes" in err, "another process is to be asked"
         face.plane.pause.is_over = False
         code, out, _ = await tenure("restore", "--review")
-        assert (code, "held: it was restored" in out) == (0, True)
+        assert (code, "paused: it was restored" in out) == (0, True)
         code, out, _ = await tenure("restore", "--review", "-o", "json")
         assert json.loads(out)["held"] == "it was restored"
         code, _, err = await tenure("restore", "--confirm")
         assert (code, face.plane.pause.why) == (Exit.USAGE, "it was restored"), err
         code, out, _ = await tenure("restore", "--confirm", "--yes")
-        assert (code, "let go" in out, face.plane.pause.why) == (0, True, "")
+        assert (code, "the pause has ended" in out, face.plane.pause.why) == (0, True, "")
         code, _, err = await tenure("restore", "--confirm", "--yes")
         assert (code, "nothing to confirm" in err) == (Exit.FAILED, True)
 
@@ -119,10 +119,10 @@ def test_a_review_shows_the_first_of_many_and_says_that_there_are_more():
     assert "a1" in told
     assert "a2" not in told
     assert "--review shows more" in told
-    assert "not looked at: identity does not answer" in told
-    assert "held: no" in told
-    assert "1 agents lack only a runtime that lives, and will be started again" in told
-    assert "1 agents are READY in the store, and whether they were suspended or will be" in told
+    assert "not checked: identity does not answer" in told
+    assert "paused: no" in told
+    assert "1 agents lack only a running runtime and will be started again" in told
+    assert "1 agents are READY in the store, and it is unknown whether they" in told
     assert "b0" in told
 
 

@@ -54,4 +54,4 @@ async def test_a_refusal_is_not_waited_out(face, typing, monkeypatch):
         monkeypatch.setenv("TENURE_ADDRESS", address + "/elsewhere")
         code, _, told = await tenure("wait")
         assert code == 2
-        assert "no address of a server" in told
+        assert "not the address of a server" in told

@@ -15,7 +15,7 @@ from tenure.faces.cli import apply, progress
 from tenure.faces.cli.client import Client
 from tenure.faces.cli.exits import CommandExit, Exit, ServerRefusal
 from tenure.faces.cli.options import Waits
-from tenure.faces.cli.progress import Picture
+from tenure.faces.cli.progress import OperationProgress
 from tenure.faces.cli.where import ServerLocation
 from tenure.faces.http.server import Listen, serving
 from tests.unit.support.api_client import api_test
@@ -68,13 +68,13 @@ async def answering(**answers: bytes):
 async def streamed(client: Client, *, until: float | None = None) -> tuple[bool, list[str]]:
     """Whether streaming works there, and what was told."""
     told: list[str] = []
-    picture = Picture.of(OPERATION)
+    progress_state = OperationProgress.of(OPERATION)
 
     def stream() -> bool:
         return progress._stream(
             client,
             NAME,
-            picture,
+            progress_state,
             lambda lines: told.extend(line.fate for line in lines),
             until,
         )
@@ -170,7 +170,7 @@ def test_what_nobody_has_claimed_is_told_with_the_reason(ready, words, capsys):
 
 def test_a_server_that_comes_back_is_asked_again(monkeypatch):
     """The first look finds a server that hangs up; the next one finds it well."""
-    monkeypatch.setattr("tenure.faces.cli.client.AGAIN_SECONDS", ())
+    monkeypatch.setattr("tenure.faces.cli.client.RETRY_SECONDS", ())
     answers = iter([b"", answer(DONE)])
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -217,10 +217,13 @@ def test_an_interrupt_leaves_the_operation_alone_and_says_how_to_come_back(monke
 
 
 def test_what_was_undone_is_not_refused_afterwards():
-    picture = Picture.of(OPERATION)
-    picture.fates["identity"] = "undone"
-    assert picture.hear({**RECORD, "kind": "refused", "body": {"why": "late"}})[-1].step == ""
-    assert picture.fates["identity"] == "undone"
+    progress_state = OperationProgress.of(OPERATION)
+    progress_state.fates["identity"] = "undone"
+    assert (
+        progress_state.apply_record({**RECORD, "kind": "refused", "body": {"why": "late"}})[-1].step
+        == ""
+    )
+    assert progress_state.fates["identity"] == "undone"
 
 
 @api_test

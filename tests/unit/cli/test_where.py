@@ -47,7 +47,7 @@ def test_no_token_travels_in_the_clear(home):
     error = refused(
         ServerLocation(home=str(home), address="http://elsewhere.example", token="mine")
     )
-    assert "in the clear" in error.sentence
+    assert "unencrypted" in error.sentence
 
 
 @pytest.mark.parametrize("token", ["a\nb", "ä", "\x7f"])
@@ -109,7 +109,7 @@ def test_the_command_line_comes_before_the_environment():
     ],
 )
 def test_what_is_no_address_is_refused(address):
-    with pytest.raises(CommandExit, match="no address"):
+    with pytest.raises(CommandExit, match="not the address"):
         parts(address)
 
 

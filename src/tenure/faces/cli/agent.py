@@ -13,7 +13,7 @@ from tenure.core.instant import in_utc
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import CommandExit, Exit
-from tenure.faces.cli.follow_operation import attend
+from tenure.faces.cli.follow_operation import wait_and_report
 from tenure.faces.cli.options import (
     Verbs,
     Waits,
@@ -85,7 +85,7 @@ def command() -> None:
 @with_client
 def create(
     client: Client, *, name: str | None, file: str | None, dry_run: bool, waits: Waits, form: str,
-    **given: Any,  # noqa: ANN401 (one for each field of a file)
+    **options: Any,  # noqa: ANN401 (one for each field of a file)
 ) -> None:  # fmt: skip
     """Create an agent and wait until it answers.
 
@@ -93,29 +93,29 @@ def create(
     """
     from tenure.faces.cli import files
 
-    tree = _tree(name, file, given)
+    tree = _tree(name, file, options)
     spec = files.check(tree, source=file or "the command line")
     for note in files.missing_scripts(spec):
         say(plain(note))
     query = {"dry_run": True} if dry_run else None
     answer = client.send("POST", path("agents"), body=spec, query=query, agent=str(spec["name"]))
     if dry_run:
-        show_all(answer["steps"], nouns.PLANNED, form=form)
+        show_all(answer["steps"], nouns.PLANNED_STEP, form=form)
         if answer["warnings"]:
             raise CommandExit(Exit.FAILED, f"it would be undone: {'; '.join(answer['warnings'])}")
         return
-    attend(
+    wait_and_report(
         client, answer, waits=waits, form=form, name=str(spec["name"]),
-        done=f"agent {spec['name']} is READY",
+        success=f"agent {spec['name']} is READY",
     )  # fmt: skip
 
 
-def _tree(name: str | None, file: str | None, given: dict[str, Any]) -> dict[str, Any]:
+def _tree(name: str | None, file: str | None, options: dict[str, Any]) -> dict[str, Any]:
     """The agent's spec, from its file or from the options."""
     from tenure.faces.cli import files
 
     if file is not None:
-        extra = [option for option, value in given.items() if value]
+        extra = [option for option, value in options.items() if value]
         if extra:
             raise click.UsageError(f"--{extra[0].replace('_', '-')} belongs into {file}")
         found = files.read(file)
@@ -123,25 +123,25 @@ def _tree(name: str | None, file: str | None, given: dict[str, Any]) -> dict[str
             raise click.UsageError(f"{file} holds {len(found)} agents; tenure apply makes them all")
         tree: dict[str, Any] = found[0].tree
         return {**tree, "name": name} if name else tree
-    if not name or not given["command"]:
+    if not name or not options["command"]:
         raise click.UsageError("give a NAME and --command, or -f FILE")
     try:
-        words = shlex.split(given["command"])
+        words = shlex.split(options["command"])
     except ValueError as error:
         raise click.BadParameter(f"{error}", param_hint="--command") from None
     runtime = {"command": words}
     runtime |= {
-        key: given[key]
+        key: options[key]
         for key in ("bundle", "env", "zone", "ready_seconds", "drain_seconds")
-        if given[key] not in (None, {})
+        if options[key] not in (None, {})
     }
     tree = {"name": name, "runtime": runtime}
     for key, option in (
         ("labels", "label"), ("roles", "role"), ("teams", "team"), ("owner", "owner"),
         ("parent", "parent"),
     ):  # fmt: skip
-        if given[option]:
-            value = given[option]
+        if options[option]:
+            value = options[option]
             tree[key] = list(value) if isinstance(value, tuple) else value
     return files.resolve_paths(tree, Path.cwd())
 
@@ -187,17 +187,19 @@ def show_agent(client: Client, *, name: str, resources: bool, form: str) -> None
         failed: deque[Item] = deque(maxlen=1)
         if agent["state"].endswith("_FAILED"):
             failed.extend(client.pages(path("operations"), {"agent": agent["uid"]}))
-        return nouns.agent_text(agent, parent=parent, failed=failed[0] if failed else None)
+        return nouns.agent_text(
+            agent, parent=parent, failed_operation=failed[0] if failed else None
+        )
 
     show(client.get(path("agents", name)), nouns.AGENT, form=form, text=text)
 
 
-def _drain(asked: float | None) -> dict[str, float]:
-    return {} if asked is None else {"drain_seconds": asked}
+def _drain(value: float | None) -> dict[str, float]:
+    return {} if value is None else {"drain_seconds": value}
 
 
-def _queue(*, asked: bool) -> dict[str, str]:
-    return {"queue": "true"} if asked else {}
+def _queue(*, value: bool) -> dict[str, str]:
+    return {"queue": "true"} if value else {}
 
 
 DRAIN = click.option(
@@ -234,10 +236,12 @@ def suspend(
     Its sub-agents are not suspended.
     """
     answer = client.send(
-        "POST", path("agents", name, verb="suspend"), query=_queue(asked=queue),
+        "POST", path("agents", name, verb="suspend"), query=_queue(value=queue),
         body={"keep_runtime": keep_runtime, **_drain(drain)}, agent=name,
     )  # fmt: skip
-    attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is SUSPENDED")
+    wait_and_report(
+        client, answer, waits=waits, form=form, name=name, success=f"agent {name} is SUSPENDED"
+    )
 
 
 @command.command(
@@ -251,10 +255,12 @@ def suspend(
 def resume(client: Client, *, name: str, queue: bool, waits: Waits, form: str) -> None:
     """Start a suspended agent again; it serves when its runtime answers."""
     answer = client.send(
-        "POST", path("agents", name, verb="resume"), query=_queue(asked=queue),
+        "POST", path("agents", name, verb="resume"), query=_queue(value=queue),
         agent=name,
     )  # fmt: skip
-    attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is READY")
+    wait_and_report(
+        client, answer, waits=waits, form=form, name=name, success=f"agent {name} is READY"
+    )
 
 
 @command.command("stop", epilog=examples("tenure agent stop hello"))
@@ -265,7 +271,9 @@ def resume(client: Client, *, name: str, queue: bool, waits: Waits, form: str) -
 def stop(client: Client, *, name: str, waits: Waits, form: str) -> None:
     """Emergency stop: revoke its credentials and kill it without waiting for its work."""
     answer = client.send("POST", path("agents", name, verb="stop"), agent=name)
-    attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is stopped")
+    wait_and_report(
+        client, answer, waits=waits, form=form, name=name, success=f"agent {name} is stopped"
+    )
 
 
 @command.command(
@@ -298,7 +306,7 @@ def delete(
     """Close agents and delete everything that belongs to them, sub-agents included."""
     from tenure.faces.cli.cascade import agents_below, show_cascade
 
-    query: dict[str, Any] = {**_drain(drain), **_queue(asked=queue), "retention": retention}
+    query: dict[str, Any] = {**_drain(drain), **_queue(value=queue), "retention": retention}
     if dry_run:
         for name in names:
             show_cascade(client, name, form=form)
@@ -311,9 +319,9 @@ def delete(
             confirm(f"{count} would go too: {named}", yes=yes)
     for name in names:
         answer = client.send("DELETE", path("agents", name), query=query, agent=name)
-        attend(
+        wait_and_report(
             client, answer, waits=waits, form=form, name=name,
-            done=f"agent {name} is deleted, and nothing of it is left",
+            success=f"agent {name} is deleted, and nothing of it is left",
         )  # fmt: skip
 
 
@@ -324,7 +332,7 @@ def delete(
 def invite(client: Client, *, name: str, form: str) -> None:
     """Print a one-time token with which an agent registers its keys at /oauth/register."""
     made = client.send(
-        "POST", path("agents", name, verb="invite"), agent=name, look="tenure audit list"
+        "POST", path("agents", name, verb="invite"), agent=name, check_command="tenure audit list"
     )
     if form in TABLES:
         say(f"client {made['client_id']}, good until {in_utc(made['expires_at'])}")

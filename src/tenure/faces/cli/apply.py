@@ -88,8 +88,8 @@ def command(
     exit code is 1: update is not supported yet; delete and create it.  Whether the bytes that its
     command names have changed is not looked at.
     """
-    specs, named = specs_of_files(sources, selector)
-    found = compare(client, specs, named=named, selector=selector, prune=prune)
+    specs, names_in_files = specs_of_files(sources, selector)
+    found = compare(client, specs, names_in_files=names_in_files, selector=selector, prune=prune)
     if dry_run:
         print_differences(list(with_predicted_failures(client, found)), form=form)
         return
@@ -107,7 +107,7 @@ def _create(client: Client, found: Sequence[Difference], waits: Waits) -> list[s
     """Create the agents, owners first; returns the names of those that failed."""
     failed: list[str] = []
     for wave in waves(found):
-        begun: list[tuple[str, dict[str, Any]]] = []
+        accepted: list[tuple[str, dict[str, Any]]] = []
         for one in wave:
             if one.spec.get("parent") in failed:
                 say(f"agent {one.name}: not created, for its parent was not")
@@ -119,8 +119,8 @@ def _create(client: Client, found: Sequence[Difference], waits: Waits) -> list[s
                 _report_refusal(one.name, error)
                 failed.append(one.name)
             else:
-                begun.append((one.name, made))
-        failed += _await(client, begun, waits, "created")
+                accepted.append((one.name, made))
+        failed += _await(client, accepted, waits, "created")
     return failed
 
 
@@ -140,24 +140,28 @@ def _delete(client: Client, names: Sequence[str], waits: Waits) -> list[str]:
 
 
 def _await(
-    client: Client, begun: Sequence[tuple[str, Mapping[str, Any]]], waits: Waits, done: str
+    client: Client, accepted: Sequence[tuple[str, Mapping[str, Any]]], waits: Waits, done: str
 ) -> list[str]:
     """Wait for parallel operations; returns the names of agents whose operation failed."""
     if not waits.wait:
-        for name, operation in begun:
+        for name, operation in accepted:
             say(f"agent {name}: accepted, operation {operation['id']}")
         return []
     failed: list[str] = []
     started = time.monotonic()
-    for name, operation in begun:
+    for name, operation in accepted:
         left = None
         if waits.timeout is not None:
             left = max(0.0, waits.timeout - (time.monotonic() - started))
-        picture = progress.Picture.of(operation)
+        progress_state = progress.OperationProgress.of(operation)
         lines: list[progress.ProgressLine] = []
         try:
             seen = progress.follow(
-                client, operation, waits=Waits(timeout=left), tell=lines.extend, picture=picture
+                client,
+                operation,
+                waits=Waits(timeout=left),
+                tell=lines.extend,
+                progress_state=progress_state,
             )
         except KeyboardInterrupt:
             raise CommandExit(

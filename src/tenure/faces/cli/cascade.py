@@ -1,4 +1,4 @@
-"""What would go with an agent, as a tree: `tenure agent delete NAME --dry-run`."""
+"""The cascade of a delete as a tree: `tenure agent delete NAME --dry-run`."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -8,11 +8,11 @@ from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.output import TABLES, Item, plain, say, show_all
 
 SHOWN_MAX = 200
-"""Lines of a tree; of the rest only the number is told."""
+"""The maximum of lines of a tree; for the rest only their number is printed."""
 
 
 def show_cascade(client: Client, name: str, *, form: str) -> None:
-    """Print the tree below one agent, each thing with what would become of it."""
+    """Print the tree below one agent, with the fate of each entry."""
     planned = client.send("DELETE", path("agents", name), query={"dry_run": True}, agent=name)
     branches: Sequence[Item] = planned["cascade"]
     if form not in TABLES:
@@ -25,8 +25,8 @@ def show_cascade(client: Client, name: str, *, form: str) -> None:
     if len(lines) > SHOWN_MAX:
         print(f"… and {len(lines) - SHOWN_MAX} more")
     counts = Counter(str(one["fate"]).partition(":")[0] for one in branches)
-    told = ", ".join(f"{count} to {fate}" for fate, count in sorted(counts.items()))
-    say(f"below {name}: {told or 'nothing'}")
+    totals = ", ".join(f"{count} to {fate}" for fate, count in sorted(counts.items()))
+    say(f"below {name}: {totals or 'nothing'}")
 
 
 def agents_below(client: Client, name: str) -> set[str]:
@@ -37,13 +37,13 @@ def agents_below(client: Client, name: str) -> set[str]:
 
 
 def lines_of(branches: Sequence[Item]) -> Iterator[str]:
-    """One line for each thing below the root; what is deleted is followed by what it owns."""
+    """One line for each entry below the root; a deleted entry is followed by what it owns."""
     below: dict[str, list[Item]] = {}
     for one in branches:
         below.setdefault(str(one["owner"]), []).append(one)
     seen = set[str]()
 
-    def walk(owner: str, before: str) -> Iterator[str]:
+    def walk(owner: str, indent: str) -> Iterator[str]:
         seen.add(owner)
         rows = below.get(owner, [])
         for number, one in enumerate(rows):
@@ -51,10 +51,10 @@ def lines_of(branches: Sequence[Item]) -> Iterator[str]:
             again = str(one["target"]) in seen
             kind = "" if one["kind"] == "agent" else f"{one['kind']} "
             mark = " (above)" if again and one["fate"] == "delete" else ""
-            turn = "└─" if last else "├─"
-            yield plain(f"{before}{turn} {kind}{one['name']}: {one['fate']}{mark}")
+            branch = "└─" if last else "├─"
+            yield plain(f"{indent}{branch} {kind}{one['name']}: {one['fate']}{mark}")
             if not again:
-                yield from walk(str(one["target"]), before + ("   " if last else "│  "))
+                yield from walk(str(one["target"]), indent + ("   " if last else "│  "))
 
     if branches:
         yield from walk(str(branches[0]["owner"]), "")

@@ -1,7 +1,7 @@
-"""Asks a server: one request at a time over http.client, answers as plain data.
+"""The HTTP client of the CLI: one request at a time over http.client, responses as plain data.
 
-A refusal is raised as Refused, no answer as Unreachable.  A request is sent again if the connection
-breaks: one that changes something has an idempotency key, and is carried out once.
+A refusal is raised as ServerRefusal, a missing response as Unreachable.  A request is sent again if
+the connection breaks: a mutation has an idempotency key, so that it takes effect once.
 """
 
 import json
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
 
 ANSWER_SECONDS = 30.0
-"""How long a server may take for an answer that waits for nothing."""
+"""How long a server may take for a response that does not wait for an operation."""
 SLOW_SECONDS = 3.0
-"""How long one is waited for without a word."""
-AGAIN_SECONDS = (0.1, 0.4, 1.0, 2.0, 4.0)
-"""Pauses before a request is sent again after its connection broke: a server that died in the
-middle of it may be back by then.
+"""After so long the user is told that the command waits for a response."""
+RETRY_SECONDS = (0.1, 0.4, 1.0, 2.0, 4.0)
+"""Pauses before a request is sent again after its connection broke; a server that crashed may be
+back by then.
 """
 TROUBLE_SECONDS = 10.0
-"""How long it may take to say why it does not answer."""
-UNABLE = 500
-DOCTOR = "tenure doctor looks what is wrong"
+"""The timeout of the request that finds out why a mutation was not answered."""
+SERVER_ERROR = 500
+DOCTOR = "tenure doctor checks the installation"
 PAGE = 1_000
 LINE_BYTES_MAX = 16 << 20
 Body = bytes | Iterator[bytes] | None
@@ -39,10 +39,10 @@ Query = Mapping[str, object]
 
 
 class Client:
-    """One server, as this command asks it."""
+    """The connection of one command to its server."""
 
     def __init__(self, where: ServerLocation) -> None:
-        """The server is looked for at the first request, and again whenever it is not there."""
+        """Find the server at the first request, and again after each lost connection."""
         self.where = where
         self.patience = ANSWER_SECONDS
         self._server: ServerAddress | None = None
@@ -54,12 +54,12 @@ class Client:
         return self._server or self.find()
 
     def find(self) -> ServerAddress:
-        """Look where the server is; this comes before anything is loaded to ask it."""
+        """Find the address of the server; this comes before the HTTP modules are imported."""
         self._server = self.where.server()
         return self._server
 
     def close(self) -> None:
-        """Hang up, and look for the server anew next time: it may have moved."""
+        """Close the connection; the next request finds the server again, as it may have moved."""
         if self._connection is not None:
             self._connection.close()
         self._connection = self._server = None
@@ -67,18 +67,18 @@ class Client:
     # ------------------------------------------------------------------------------------ requests
 
     def get(self, path: str, query: Query | None = None, *, seconds: float = 0.0) -> Any:  # noqa: ANN401 (plain data)
-        """The answer to a read; `seconds` is what the server was asked to wait."""
+        """The response to a read; `seconds` is how long the server was asked to wait."""
         return self._ask("GET", path + _query(query), seconds=seconds)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[dict[str, Any]]:
-        """Every item of a list, page after page."""
-        asked = {"limit": PAGE, **(query or {})}
+        """All items of a list, page by page."""
+        page_query = {"limit": PAGE, **(query or {})}
         while True:
-            page = self.get(path, asked)
+            page = self.get(path, page_query)
             yield from page["items"]
             if page.get("next") is None:
                 return
-            asked["after"] = page["next"]
+            page_query["after"] = page["next"]
 
     def send(
         self,
@@ -87,13 +87,13 @@ class Client:
         *,
         body: object = None,
         query: Query | None = None,
-        look: str = "tenure operation list",
+        check_command: str = "tenure operation list",
         agent: str = "",
         seconds: float = 0.0,
     ) -> Any:  # noqa: ANN401 (plain data)
-        """The answer to a request that changes something.
+        """The response to a mutation.
 
-        `look` is the command that shows whether it was accepted, if no answer comes.
+        `check_command` shows whether it was accepted, if no response comes.
         """
         headers = {"Idempotency-Key": os.urandom(16).hex()}
         data = None
@@ -105,7 +105,7 @@ class Client:
             path + _query(query),
             data,
             headers,
-            look=look,
+            check_command=check_command,
             agent=agent,
             seconds=seconds,
         )
@@ -120,9 +120,9 @@ class Client:
         headers: Mapping[str, str] | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> Iterator["HTTPResponse"]:
-        """An answer that is read piece by piece; `seconds` of silence break it off.
+        """A response that is read in pieces; `seconds` without data end it.
 
-        The status is the caller's to look at.
+        The caller checks the status.
         """
         from http.client import HTTPException
 
@@ -138,7 +138,7 @@ class Client:
             connection.close()
 
     def lines(self, answer: "HTTPResponse") -> Iterator[bytes]:
-        """The lines of an answer that is streamed; Broken if it is cut off inside one."""
+        """The lines of a streamed response; ConnectionBroken if it is cut off."""
         from http.client import HTTPException
 
         try:
@@ -148,7 +148,7 @@ class Client:
             raise self._broken(error) from None
 
     def refusal(self, answer: "HTTPResponse", *, agent: str = "") -> ServerRefusal:
-        """The problem in an answer that is one."""
+        """The refusal in this response."""
         return _refusal(answer.status, answer.read(), agent)
 
     # --------------------------------------------------------------------------------------- inner
@@ -160,33 +160,33 @@ class Client:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        look: str = "",
+        check_command: str = "",
         seconds: float = 0.0,
         agent: str = "",
     ) -> Any:  # noqa: ANN401 (plain data)
         ask = partial(self._once, method, path, body, headers or {}, seconds)
         try:
-            status, data = self._repeatedly(ask, AGAIN_SECONDS)
+            status, data = self._repeatedly(ask, RETRY_SECONDS)
         except ConnectionBroken as error:
             if method == "GET":
                 error.advice = error.advice or DOCTOR
             else:
                 then = " once the server is back" if error.advice else ""
-                error.advice = f"it may have been accepted: {look} shows it{then}"
+                error.advice = f"it may have been accepted: {check_command} shows it{then}"
                 error.sentence += self._trouble()
             raise
-        if status >= 400:  # noqa: PLR2004 (HTTP's own line)
+        if status >= 400:  # noqa: PLR2004 (the first error status of HTTP)
             raise _refusal(status, data, agent)
         try:
             return json.loads(data) if data else None
         except ValueError:
             raise Unreachable(
-                f"what answers at {self.server.address} is no Tenure: {data[:80]!r}",
-                advice="name another: --address URL, or TENURE_ADDRESS",
+                f"the server at {self.server.address} is not Tenure: {data[:80]!r}",
+                advice="give another address: --address URL, or TENURE_ADDRESS",
             ) from None
 
     def _trouble(self) -> str:
-        """What a read is refused with while a change is not answered, as without its store."""
+        """Why reads are refused while a mutation is not answered, such as a lost store."""
         usual, self.patience = self.patience, TROUBLE_SECONDS
         ask = partial(self._once, "GET", path("agents") + _query({"limit": 1}), None, {}, 0.0)
         try:
@@ -195,16 +195,15 @@ class Client:
             return ""
         finally:
             self.patience = usual
-        return f": {_refusal(status, data, '').sentence}" if status >= UNABLE else ""
+        return f": {_refusal(status, data, '').sentence}" if status >= SERVER_ERROR else ""
 
     def _repeatedly(
         self, ask: Callable[[], tuple[int, bytes]], pauses: tuple[float, ...]
     ) -> tuple[int, bytes]:
-        """What it answers, asked again after each of these pauses once the connection has broken.
+        """The response; the request is sent again after each pause if the connection broke.
 
-        That nobody listens is told at once, unless somebody did a moment ago: then it is still
-        Broken, for the request may have arrived.  Silence is told at once too: it has taken its
-        time already.
+        A refused connection is raised at once, unless the server was there a moment ago: then it
+        is ConnectionBroken, because the request may have arrived.  A timeout is raised at once too.
         """
         if self._server is None:
             self.find()
@@ -264,7 +263,7 @@ class Client:
         return kind(server.host, server.port, timeout=seconds)
 
     def _broken(self, error: Exception) -> Unreachable:
-        """What a broken connection means for whoever typed the command."""
+        """The error to show for a broken connection."""
         address = self.server.address
         self.close()
         if isinstance(error, ConnectionRefusedError):
@@ -278,13 +277,13 @@ class Client:
 
 @contextmanager
 def _report_if_slow(address: str, seconds: float, patience: float) -> Iterator[None]:
-    """Say that an answer is waited for, if it is later than it was asked to be."""
+    """Print that the command waits for a response, if it is late."""
     from threading import Timer
 
     def tell() -> None:
         from tenure.faces.cli.output import say
 
-        say(f"waiting for an answer from {address}; {patience:.0f} s at most")
+        say(f"waiting for a response from {address}; {patience:.0f} s at most")
 
     timer = Timer(seconds + SLOW_SECONDS, tell)
     timer.daemon = True
@@ -296,7 +295,7 @@ def _report_if_slow(address: str, seconds: float, patience: float) -> Iterator[N
 
 
 class ConnectionBroken(Unreachable):
-    """The connection broke: whether the request arrived is not known."""
+    """The connection broke, so that it is unknown whether the request arrived."""
 
 
 def _refusal(status: int, data: bytes, agent: str) -> ServerRefusal:
@@ -326,7 +325,7 @@ def path(*parts: str, verb: str = "") -> str:
 
 
 def retry_until(ask: Callable[[], Any], *, until: float) -> Any:  # noqa: ANN401 (plain data)
-    """What `ask` returns, asked again while no server answers, until this monotonic time."""
+    """The result of `ask`, which is repeated until this monotonic time while no server answers."""
     for pause in CLI_CONNECT.delays():
         try:
             return ask()

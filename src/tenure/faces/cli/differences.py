@@ -1,4 +1,4 @@
-"""What stands between files and the agents that are there."""
+"""The differences between files and the existing agents."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -9,11 +9,11 @@ from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Exit, ServerRefusal
 
 Plain = Mapping[str, Any]
-GOING = frozenset({"DELETING", "DELETE_FAILED"})
+DELETE_STATES = frozenset({"DELETING", "DELETE_FAILED"})
 
 
 class Action(StrEnum):
-    """What is to be done about one agent."""
+    """The action for one agent."""
 
     CREATE = "create"
     KEEP = "unchanged"
@@ -22,21 +22,21 @@ class Action(StrEnum):
 
 
 class Difference(NamedTuple):
-    """One agent, and what is to be done about it."""
+    """One agent, and the action for it."""
 
     name: str
     action: Action
     spec: Plain
-    """As the file says; for one to be deleted, as it is."""
+    """The spec in the file; for an agent to delete, its current spec."""
     changes: Sequence[str] = ()
-    """For one that differs: each field, as it is and as the file says."""
+    """For an agent that differs: each field with its current and its new value."""
     note: str = ""
 
 
 def specs_of_files(
     sources: Sequence[str], selector: Mapping[str, str]
 ) -> tuple[list[Plain], set[str]]:
-    """The agents that files name and the selector lets through, and every name in the files."""
+    """The specs in files that match the selector, and all names in the files."""
     specs: dict[str, Plain] = {}
     origin: dict[str, str] = {}
     for source in sources:
@@ -49,7 +49,7 @@ def specs_of_files(
                 )
             specs[name], origin[name] = spec, document.source
     if not specs:
-        raise files.file_error(", ".join(sources), "there is no agent in it")
+        raise files.file_error(", ".join(sources), "it contains no agent")
     return [spec for spec in specs.values() if matches(spec, selector)], set(specs)
 
 
@@ -63,26 +63,28 @@ def compare(
     client: Client,
     specs: Iterable[Plain],
     *,
-    named: set[str],
+    names_in_files: set[str],
     selector: Mapping[str, str],
     prune: bool,
 ) -> list[Difference]:
-    """What is to be done, in an order in which it can be done: owners are made first, gone last."""
-    there = {str(agent["name"]): agent for agent in client.pages(path("agents"))}
-    found = [_one(spec, there.get(str(spec["name"]))) for spec in specs]
-    made = _owners_first(found)
+    """The differences in an order that works: owners are created first and deleted last."""
+    current = {str(agent["name"]): agent for agent in client.pages(path("agents"))}
+    found = [_one(spec, current.get(str(spec["name"]))) for spec in specs]
+    ordered = _owners_first(found)
     if not prune:
-        return made
+        return ordered
     gone = [
         Difference(name, Action.DELETE, agent["spec"])
-        for name, agent in there.items()
-        if name not in named and matches(agent["spec"], selector) and agent["state"] not in GOING
+        for name, agent in current.items()
+        if name not in names_in_files
+        and matches(agent["spec"], selector)
+        and agent["state"] not in DELETE_STATES
     ]
-    return [*made, *reversed(_owners_first(gone))]
+    return [*ordered, *reversed(_owners_first(gone))]
 
 
 def with_predicted_failures(client: Client, found: Iterable[Difference]) -> Iterator[Difference]:
-    """The same; for one to be created also why that would fail, as far as the server can say."""
+    """The same, with the reasons why a create would fail, as far as the server can tell."""
     for one in found:
         notes = [one.note] if one.note else []
         if one.action is Action.CREATE:
@@ -91,7 +93,7 @@ def with_predicted_failures(client: Client, found: Iterable[Difference]) -> Iter
                 query = {"dry_run": True}
                 notes += client.send("POST", path("agents"), body=one.spec, query=query)["warnings"]
             except ServerRefusal as error:
-                if error.code is not Exit.AUTHENTICATION:  # who may only look is told less
+                if error.code is not Exit.AUTHENTICATION:  # a viewer gets no predictions
                     notes.append(error.sentence)
         yield one._replace(note="; ".join(notes))
 
@@ -102,7 +104,7 @@ def _one(spec: Plain, agent: Plain | None) -> Difference:
         return Difference(name, Action.CREATE, spec)
     if agent["state"] == "CREATE_FAILED":
         return Difference(name, Action.CREATE, spec, note="its last create was undone")
-    if agent["state"] in GOING:
+    if agent["state"] in DELETE_STATES:
         note = f"it is {agent['state']}; wait for that to end"
         return Difference(name, Action.DIFFERS, spec, note=note)
     changes = list(between(agent["spec"], spec))
@@ -113,26 +115,26 @@ def _one(spec: Plain, agent: Plain | None) -> Difference:
     return Difference(name, Action.KEEP, spec, note=note)
 
 
-def between(there: object, here: object, place: str = "") -> Iterator[str]:
+def between(current: object, desired: object, place: str = "") -> Iterator[str]:
     """Each field that differs: `runtime.env.MODE: 'slow' → 'fast'`."""
-    if isinstance(there, dict) and isinstance(here, dict):
-        for key in dict.fromkeys([*there, *here]):
+    if isinstance(current, dict) and isinstance(desired, dict):
+        for key in dict.fromkeys([*current, *desired]):
             inner = f"{place}.{key}" if place else str(key)
-            yield from between(there.get(key), here.get(key), inner)
-    elif there != here:
-        shown = ["nothing" if value is None else repr(value) for value in (there, here)]
+            yield from between(current.get(key), desired.get(key), inner)
+    elif current != desired:
+        shown = ["nothing" if value is None else repr(value) for value in (current, desired)]
         yield f"{place}: {shown[0]} → {shown[1]}"
 
 
 def _owners_first(found: list[Difference]) -> list[Difference]:
-    """The same in an order in which no agent stands before its parent."""
+    """The same in an order in which each parent comes before its children."""
     by_name = {one.name: one for one in found}
     order: dict[str, Difference] = {}
 
     def place(one: Difference, below: tuple[str, ...]) -> None:
         parent = by_name.get(str(one.spec.get("parent") or ""))
         if one.name in below:
-            raise files.file_error(one.name, "it is its own parent, by way of others")
+            raise files.file_error(one.name, "the parents form a cycle")
         if parent is not None and parent.name not in order:
             place(parent, (*below, one.name))
         order[one.name] = one
@@ -144,12 +146,12 @@ def _owners_first(found: list[Difference]) -> list[Difference]:
 
 
 def waves(found: Sequence[Difference]) -> list[list[Difference]]:
-    """What can be created at the same time: a parent in an earlier wave than its children."""
-    made: list[list[Difference]] = []
+    """Groups of agents that can be created in parallel; a parent is in an earlier group."""
+    ordered: list[list[Difference]] = []
     level: dict[str, int] = {}
     for one in found:
         level[one.name] = 1 + level.get(str(one.spec.get("parent") or ""), -1)
-        while len(made) <= level[one.name]:
-            made.append([])
-        made[level[one.name]].append(one)
-    return made
+        while len(ordered) <= level[one.name]:
+            ordered.append([])
+        ordered[level[one.name]].append(one)
+    return ordered

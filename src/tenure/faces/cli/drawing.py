@@ -16,20 +16,24 @@ from rich.table import Table
 from rich.text import Text
 
 from tenure.faces.cli.output import plain
-from tenure.faces.cli.progress import MARKS, PENDING, SETTLED, Picture
+from tenure.faces.cli.progress import MARKS, PENDING, SETTLED_STATES, OperationProgress
 
 TURNS_EACH_SECOND = 12.5
 DETAIL_CHARACTERS_MAX = 200
 
 
 @contextmanager
-def live_picture(picture: Picture, title: str, started: float, *, utf8: bool) -> Iterator[None]:
+def live_picture(
+    progress_state: OperationProgress, title: str, started: float, *, utf8: bool
+) -> Iterator[None]:
     """Draw the picture, as it is by then, until the block is left; the last state stays."""
     console = Console(file=sys.stderr, highlight=False)
     spinner = Spinner("dots" if utf8 else "line", style="cyan")
 
     def now() -> Table:
-        return steps(picture, title, seconds=time.monotonic() - started, utf8=utf8, spinner=spinner)
+        return steps(
+            progress_state, title, seconds=time.monotonic() - started, utf8=utf8, spinner=spinner
+        )
 
     with Live(
         get_renderable=now,
@@ -42,26 +46,41 @@ def live_picture(picture: Picture, title: str, started: float, *, utf8: bool) ->
 
 
 def steps(
-    picture: Picture, title: str, *, seconds: float, utf8: bool, spinner: Spinner | None = None
+    progress_state: OperationProgress,
+    title: str,
+    *,
+    seconds: float,
+    utf8: bool,
+    spinner: Spinner | None = None,
 ) -> Table:
     """The picture as a table: a mark, the step, and why it is not done."""
     table = Table.grid(padding=(0, 1))
     table.add_column(width=1)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    undoing = picture.back and picture.state not in SETTLED
-    note = "is being undone" if undoing else picture.waits if picture.state == PENDING else ""
+    undoing = progress_state.back and progress_state.state not in SETTLED_STATES
+    note = (
+        "is being undone"
+        if undoing
+        else progress_state.waits
+        if progress_state.state == PENDING
+        else ""
+    )
     head = Text(plain(title), style="bold")
     table.add_row("", head, Text(f"{seconds:.1f} s {note}".rstrip(), style="bright_black"))
-    running = picture.running()
-    for name, fate in picture.fates.items():
+    running = progress_state.running()
+    for name, fate in progress_state.fates.items():
         fate = "running" if name == running else fate  # noqa: PLW2901 (the last word on it)
         mark = MARKS[fate]
         sign: object = Text(mark.sign if utf8 else mark.ascii, style=mark.colour)
-        if fate in {"running", "undoing"} and spinner is not None and picture.state not in SETTLED:
+        if (
+            fate in {"running", "undoing"}
+            and spinner is not None
+            and progress_state.state not in SETTLED_STATES
+        ):
             sign = spinner
         words = {"undoing": "being undone", "undone": "undone", "stuck": "stuck"}.get(fate, "")
-        lines = picture.details.get(name, "").splitlines() or [""]
+        lines = progress_state.details.get(name, "").splitlines() or [""]
         detail = plain(lines[0])[:DETAIL_CHARACTERS_MAX]
         shown = detail if fate in {"running", "undoing", "refused", "stuck"} else ""
         table.add_row(

@@ -47,20 +47,22 @@ def command() -> None:
     """List events, and follow new ones."""
 
 
-def filter_options(asked: Command) -> Command:
+def filter_options(command_function: Command) -> Command:
     """Add --agent, --type and --operation."""
     for option, hint, words in (
         ("--operation", "ID", "Of this operation alone."),
         ("--agent", "NAME", "Of this agent alone: a name or uid."),
     ):
-        asked = click.option(option, default="", metavar=hint, help=words)(asked)
+        command_function = click.option(option, default="", metavar=hint, help=words)(
+            command_function
+        )
     return click.option(
         "--type",
         "types",
         multiple=True,
         metavar="TYPE",
         help="Only of this type, such as agent.suspended or agent.*; may be repeated.",
-    )(asked)
+    )(command_function)
 
 
 def _query(agent: str, types: tuple[str, ...], operation: str) -> dict[str, object]:
@@ -148,9 +150,9 @@ def _stream(
     client: Client, query: dict[str, object], last: int
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
-    asked = f"?{urlencode(query, doseq=True)}" if query else ""
+    command_function = f"?{urlencode(query, doseq=True)}" if query else ""
     with client.stream(
-        "GET", path("events") + asked, headers=headers, seconds=SILENCE_SECONDS
+        "GET", path("events") + command_function, headers=headers, seconds=SILENCE_SECONDS
     ) as answer:
         if answer.status != 200:  # noqa: PLR2004 (the one that streams)
             raise client.refusal(answer)

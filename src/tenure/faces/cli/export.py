@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.differences import GOING
+from tenure.faces.cli.differences import DELETE_STATES
 from tenure.faces.cli.options import examples, with_client
 from tenure.faces.cli.output import as_yaml, say
 
@@ -37,7 +37,7 @@ def command(
         found = [
             agent
             for agent in client.pages(path("agents"), {"label": list(selector)})
-            if agent["state"] not in {"CREATE_FAILED", *GOING}
+            if agent["state"] not in {"CREATE_FAILED", *DELETE_STATES}
         ]
     specs = [{"name": agent["name"], **agent["spec"]} for agent in found]
     match form:

@@ -104,7 +104,7 @@ def remove(
     done: list[Item] = []
     for one in found:
         where = path("findings", str(one["id"]), verb="remove")
-        done.append(client.send("POST", where, body={"tenant": tenant}, look=LIST))
+        done.append(client.send("POST", where, body={"tenant": tenant}, check_command=LIST))
         if form in TABLES:
             say(f"{_resources([one])} is removed")
     if form not in TABLES:
@@ -126,7 +126,7 @@ def _resources(found: Sequence[Item]) -> str:
 def resolve(client: Client, *, finding_ids: tuple[str, ...], form: str) -> None:
     """Resolve findings; a discrepancy that still exists is reported again."""
     done = [
-        client.send("POST", path("findings", finding_id, verb="resolve"), look=LIST)
+        client.send("POST", path("findings", finding_id, verb="resolve"), check_command=LIST)
         for finding_id in finding_ids
     ]
     if form in TABLES:

@@ -1,4 +1,4 @@
-"""What every command does with the operation that it started: wait and show it, or name it."""
+"""Waits for the operation that a command started and shows it, or prints its id."""
 
 import json
 import time
@@ -12,12 +12,18 @@ from tenure.faces.cli.options import Waits
 from tenure.faces.cli.output import as_yaml, say, show
 
 
-def attend(
-    client: Client, operation: Mapping[str, Any], *, waits: Waits, form: str, name: str, done: str
+def wait_and_report(
+    client: Client,
+    operation: Mapping[str, Any],
+    *,
+    waits: Waits,
+    form: str,
+    name: str,
+    success: str,
 ) -> None:
-    """Wait for the operation and end as it ends; or, if nobody waits, print where to look.
+    """Wait for the operation and exit with its result; with --no-wait only print its id.
 
-    `name` is what `-o name` prints, `done` the sentence once it has succeeded.
+    `name` is what `-o name` prints, `success` the sentence after a success.
     """
     if not waits.wait:
         say(f"accepted; tenure operation watch {operation['id']} follows it")
@@ -31,11 +37,11 @@ def attend(
     started = time.monotonic()
     seen = progress.watch(client, operation, waits=waits, title=f"{operation['kind']} {name}")
     print_operation(seen, form=form, name=name)
-    progress.report_end(seen, what=done, seconds=time.monotonic() - started)
+    progress.report_end(seen, success=success, seconds=time.monotonic() - started)
 
 
 def print_operation(operation: Mapping[str, Any], *, form: str, name: str) -> None:
-    """Print the operation, if data was asked for; a name only if all is well."""
+    """Print the operation as data, if requested; a name only after a success."""
     match form:
         case "json":
             print(json.dumps(operation, indent=2, ensure_ascii=False))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PIECE = 65_536
 SESSION = "X-Amzn-Bedrock-AgentCore-Runtime-Session-Id"
-REFUSED = 400
+REFUSED_STATUS = 400
 """From this status on an answer is no success."""
 
 
@@ -55,7 +55,7 @@ def invoke(
             ) from None
         if last not in {b"", b"\n"} and sys.stdout.isatty():
             click.echo()
-        if answer.status >= REFUSED:
+        if answer.status >= REFUSED_STATUS:
             raise CommandExit(
                 Exit.FAILED,
                 f"the agent answered with status {answer.status}",

@@ -1,4 +1,4 @@
-"""Follows what an agent prints: piece after piece by offset, over restarts of its runtime."""
+"""Follows the log of an agent by offset, across restarts of its runtime."""
 
 import time
 from collections import deque
@@ -8,31 +8,31 @@ from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import ServerRefusal
 from tenure.faces.cli.output import pass_on, say
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 AGENT_EVERY = 4
-"""Looks at the log between two looks at the agent."""
+"""The agent is read once for so many reads of its log."""
 NOT_FOUND = 404
-OVER = {"DELETED", "CREATE_FAILED"}
-"""States of an agent after which it prints nothing any more."""
+END_STATES = {"DELETED", "CREATE_FAILED"}
+"""States after which an agent writes no more log."""
 
 
 def follow(client: Client, name: str, *, lines: int) -> None:
-    """Write the last lines, then whatever comes, until the agent is gone."""
+    """Print the last lines, then new ones, until the agent is deleted."""
     uid, known = _agent(client, name)
-    since, looks = _begin(client, uid, lines), 0
+    since, looks = _print_last_lines(client, uid, lines), 0
     if known.state == "SUSPENDED":
-        say(f"agent {name} is suspended: what it prints once it is resumed comes here; ctrl-c ends")
-    while known.state not in OVER:
-        time.sleep(LOOK_SECONDS)
+        say(f"agent {name} is suspended: its log continues after a resume; ctrl-c ends")
+    while known.state not in END_STATES:
+        time.sleep(POLL_SECONDS)
         looks += 1
         try:
-            since = _drain(client, uid, since)
+            since = _print_since(client, uid, since)
             if looks % AGENT_EVERY == 0:
                 _, now = _agent(client, uid)
-                if now.state in OVER:
+                if now.state in END_STATES:
                     return
                 if now != known:  # maybe another runtime with a new log
-                    at = _again(client, uid, since)
+                    at = _resume_offset(client, uid, since)
                     known, since = (known, since) if at is None else (now, at)
         except ServerRefusal as error:
             if error.status == NOT_FOUND:
@@ -40,20 +40,20 @@ def follow(client: Client, name: str, *, lines: int) -> None:
             raise
 
 
-class Stand(NamedTuple):
-    """Whatever changes when an agent gets another runtime."""
+class RuntimeVersion(NamedTuple):
+    """The fields of an agent that change when it gets a new runtime."""
 
     generation: int
     state: str
 
 
-def _agent(client: Client, name: str) -> tuple[str, Stand]:
+def _agent(client: Client, name: str) -> tuple[str, RuntimeVersion]:
     found = client.get(path("agents", name))
-    return str(found["uid"]), Stand(int(found["generation"]), str(found["state"]))
+    return str(found["uid"]), RuntimeVersion(int(found["generation"]), str(found["state"]))
 
 
-def _begin(client: Client, uid: str, lines: int) -> int:
-    """Write the last lines that are kept; where to go on."""
+def _print_last_lines(client: Client, uid: str, lines: int) -> int:
+    """Print the last lines; return the offset after them."""
     last: deque[str] = deque(maxlen=lines)
     since, rest = 0, ""
     while True:
@@ -67,8 +67,8 @@ def _begin(client: Client, uid: str, lines: int) -> int:
     return since
 
 
-def _drain(client: Client, uid: str, since: int) -> int:
-    """Write all that came since; where to go on."""
+def _print_since(client: Client, uid: str, since: int) -> int:
+    """Print everything after this offset; return the new offset."""
     while True:
         part = client.get(path("agents", uid, "logs"), {"since": since})
         if not part["text"]:
@@ -77,10 +77,10 @@ def _drain(client: Client, uid: str, since: int) -> int:
         since = int(part["next_offset"])
 
 
-def _again(client: Client, uid: str, since: int) -> int | None:
-    """Where to go on after the agent has changed: a new log is shorter than the old one was.
+def _resume_offset(client: Client, uid: str, since: int) -> int | None:
+    """The offset at which to continue after the agent changed: a shorter log is a new one.
 
-    None: nothing is there yet by which it could be told.
+    None: the log is still empty, so that it cannot be decided yet.
     """
     end = 0
     while True:

@@ -1,4 +1,4 @@
-"""How each kind of thing is shown: the columns of its table, and its name."""
+"""How each kind of object is shown: the columns of its table, and its name."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,10 +13,10 @@ def _at(name: str, *, spare: int = 0) -> Column:
 
 
 def _is(name: str, *, free: bool = False, spare: int = 0) -> Column:
-    def told(item: Item) -> str:
+    def text(item: Item) -> str:
         return "" if item[name] is None else str(item[name])
 
-    return Column(name.upper(), told, free, spare)
+    return Column(name.upper(), text, free, spare)
 
 
 def _labels(agent: Item) -> str:
@@ -25,9 +25,9 @@ def _labels(agent: Item) -> str:
 
 
 def _target(entry: Item) -> str:
-    """What was acted on, by its name where it has one."""
-    said = entry["body"] if isinstance(entry["body"], dict) else {}
-    return str(said.get("name") or entry["target"])
+    """The target of an audit entry, by its name if it has one."""
+    body = entry["body"] if isinstance(entry["body"], dict) else {}
+    return str(body.get("name") or entry["target"])
 
 
 AGENT: Final = Noun(
@@ -111,7 +111,7 @@ LETTER: Final = Noun(
     ),
     lambda one: str(one["event"]["id"]),
 )
-AWAITED: Final = Noun(
+ACKNOWLEDGEMENT: Final = Noun(
     (
         _is("name"),
         _is("operation"),
@@ -141,12 +141,12 @@ FINDING: Final = Noun(
 FINDING_OF_ALL: Final = FINDING._replace(
     columns=(*FINDING.columns[:-1], _at("resolved_at"), FINDING.columns[-1])
 )
-"""Where also those that are resolved are shown."""
+"""For lists that include resolved findings."""
 BRANCH: Final = Noun(
     (_is("depth"), _is("kind"), _is("name"), _is("fate"), _is("owner")),
     lambda branch: str(branch["name"]),
 )
-LOOK: Final = Noun(
+RECONCILE_PASS: Final = Noun(
     (
         _is("reconciler"),
         _is("seen"),
@@ -155,18 +155,18 @@ LOOK: Final = Noun(
         _is("sentence", free=True),
         _is("error", free=True),
     ),
-    lambda look: str(look["reconciler"]),
+    lambda check_command: str(check_command["reconciler"]),
 )
 INVITATION: Final = Noun(
     (_is("client_id"), _at("expires_at")), lambda invitation: str(invitation["client_id"])
 )
-PLANNED: Final = Noun(
+PLANNED_STEP: Final = Noun(
     (_is("name"), _is("kind"), _is("compensation"), _is("slot")), lambda step: str(step["name"])
 )
 
 
-def agent_text(agent: Item, *, parent: str = "", failed: Item | None = None) -> str:
-    """One agent as a person reads it: with its parent's name, and with what it failed by."""
+def agent_text(agent: Item, *, parent: str = "", failed_operation: Item | None = None) -> str:
+    """One agent as text, with its parent's name and with the operation by which it failed."""
     runtime: Mapping[str, Any] = agent["spec"].get("runtime", {})
     return fields(
         [
@@ -180,12 +180,16 @@ def agent_text(agent: Item, *, parent: str = "", failed: Item | None = None) -> 
             ("zone", str(runtime.get("zone") or "")),
             ("parent", parent),
             ("operation", str(agent["operation"])),
-            ("failed", f"{failed['error']} (operation {failed['id']})" if failed else ""),
+            ("failed", _failure(failed_operation)),
             ("created", instant(agent["created_at"])),
             ("updated", instant(agent["updated_at"])),
             ("etag", str(agent["etag"])),
         ]
     )
+
+
+def _failure(operation: Item | None) -> str:
+    return f"{operation['error']} (operation {operation['id']})" if operation else ""
 
 
 def operation_text(operation: Item) -> str:
@@ -223,7 +227,7 @@ def _mark(step: Item, operation: Item) -> str:
 
 
 def advice_on(operation: Item) -> list[str]:
-    """What an operator can type about an operation that is stuck, or waits for a subscriber."""
+    """The commands for an operation that is stuck or waits for a subscriber."""
     name = operation["id"]
     if operation["state"] == "WAITING" and operation["steps"][-1]["name"] == "acknowledged":
         one = f"tenure subscription acknowledge SUBSCRIBER {name}"

@@ -10,7 +10,7 @@ import click
 from tenure.core.operation import OPERATION, OperationState
 from tenure.faces.cli import nouns, progress
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.follow_operation import attend, print_operation
+from tenure.faces.cli.follow_operation import print_operation, wait_and_report
 from tenure.faces.cli.options import (
     Verbs,
     Waits,
@@ -118,7 +118,7 @@ def watch(client: Client, *, operation: str, timeout: float | None, form: str) -
     seen = progress.watch(client, found, waits=Waits(timeout=timeout))
     print_operation(seen, form=form, name=operation)
     progress.report_end(
-        seen, what=f"{seen['kind']} has succeeded", seconds=time.monotonic() - started
+        seen, success=f"{seen['kind']} has succeeded", seconds=time.monotonic() - started
     )
 
 
@@ -145,7 +145,7 @@ def cancel(client: Client, *, operation: str, waits: Waits, form: str) -> None:
     """Cancel an operation and wait until it is undone; then the exit code is 0."""
     answer = _decide(client, operation, "cancel")
     if not waits.wait:
-        attend(client, answer, waits=waits, form=form, name=operation, done="")
+        wait_and_report(client, answer, waits=waits, form=form, name=operation, success="")
         return
     started = time.monotonic()
     seen = progress.watch(client, answer, waits=waits)
@@ -154,7 +154,7 @@ def cancel(client: Client, *, operation: str, waits: Waits, form: str) -> None:
         say(f"{seen['kind']} was undone ({time.monotonic() - started:.1f} s)")
         return
     progress.report_end(
-        seen, what=f"{seen['kind']} had succeeded already", seconds=time.monotonic() - started
+        seen, success=f"{seen['kind']} had succeeded already", seconds=time.monotonic() - started
     )
 
 
@@ -168,8 +168,8 @@ def cancel(client: Client, *, operation: str, waits: Waits, form: str) -> None:
 def retry(client: Client, *, operation: str, waits: Waits, form: str) -> None:
     """Try stuck steps again now."""
     answer = _decide(client, operation, "retry")
-    done = f"{answer['kind']} has succeeded"
-    attend(client, answer, waits=waits, form=form, name=operation, done=done)
+    success = f"{answer['kind']} has succeeded"
+    wait_and_report(client, answer, waits=waits, form=form, name=operation, success=success)
 
 
 @command.command("abandon", epilog=examples("tenure operation abandon ID"))
@@ -200,8 +200,8 @@ def adopt(
     except ValueError as error:
         raise click.BadParameter(f"it is not JSON: {error}", param_hint="--result") from None
     answer = _decide(client, operation, "adopt", step=step, body=body)
-    done = f"{answer['kind']} has succeeded"
-    attend(client, answer, waits=waits, form=form, name=operation, done=done)
+    success = f"{answer['kind']} has succeeded"
+    wait_and_report(client, answer, waits=waits, form=form, name=operation, success=success)
 
 
 @command.command("mark-absent", epilog=examples("tenure operation mark-absent ID runtime"))
@@ -213,5 +213,5 @@ def adopt(
 def mark_absent(client: Client, *, operation: str, step: str, waits: Waits, form: str) -> None:
     """Record that a stuck step holds nothing; the operation goes on or is undone."""
     answer = _decide(client, operation, "mark-absent", step=step)
-    done = f"{answer['kind']} has succeeded"
-    attend(client, answer, waits=waits, form=form, name=operation, done=done)
+    success = f"{answer['kind']} has succeeded"
+    wait_and_report(client, answer, waits=waits, form=form, name=operation, success=success)

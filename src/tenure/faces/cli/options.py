@@ -75,10 +75,10 @@ def with_client(command: Command) -> Command:
     @server_options
     @click.pass_context
     @wraps(command)
-    def run(context: click.Context, /, **given: object) -> object:
+    def run(context: click.Context, /, **kwargs: object) -> object:
         client = Client(server_location(context))
         try:
-            return command(client, **given)
+            return command(client, **kwargs)
         finally:
             client.close()
 
@@ -121,8 +121,8 @@ def wait_options(command: Command) -> Command:
         help="The longest time to wait; then the exit code is 5, and the operation goes on.",
     )
     @wraps(command)
-    def run(*given: object, no_wait: bool, timeout: float | None, **named: object) -> object:
-        return command(*given, waits=Waits(not no_wait, timeout), **named)
+    def run(*args: object, no_wait: bool, timeout: float | None, **kwargs: object) -> object:
+        return command(*args, waits=Waits(not no_wait, timeout), **kwargs)
 
     return run
 

@@ -1,7 +1,7 @@
-"""What a command prints: data on standard output in the form asked for, messages on standard error.
+"""The output of commands: data on standard output, messages on standard error.
 
-Tables are plain aligned text, so that they can be cut and searched, and are made to fit only where
-a terminal shows them.  Nothing here waits or asks.
+Tables are plain aligned text, so that other programs can cut and search them.  They are fitted to
+the width of a terminal only if there is one.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TextIO
 import click
 
 TABLES: Final = ("table", "wide")
-"""Forms for a person; a wide one is whole, however narrow the terminal is."""
+"""Formats for people; `wide` shows all columns, however narrow the terminal is."""
 FORMS: Final = (*TABLES, "json", "yaml", "name")
 GAP: Final = "  "
 FREE_CHARACTERS_MIN = 12
@@ -26,7 +26,7 @@ COLOURS: Final = {
     "CREATE_FAILED": "red", "DELETE_FAILED": "red", "UPDATE_FAILED": "red", "STUCK": "red",
     "ABANDONED": "red", "fail": "red",
 }  # fmt: skip
-"""Words that are coloured on a terminal."""
+"""Words that have a colour on a terminal."""
 
 
 class Column(NamedTuple):
@@ -35,13 +35,13 @@ class Column(NamedTuple):
     title: str
     of: Callable[[Item], str]
     free: bool = False
-    """Whether its beginning will do where a terminal is too narrow for all of it."""
+    """Whether its cells may be shortened on a narrow terminal."""
     spare: int = 0
-    """Whether it is left out where a terminal is too narrow even so: the greatest goes first."""
+    """Whether it may be left out on a narrow terminal; the highest number goes first."""
 
 
 class Noun(NamedTuple):
-    """How one kind of thing is shown."""
+    """How one kind of object is shown."""
 
     columns: Sequence[Column]
     name: Callable[[Item], str]
@@ -54,7 +54,7 @@ def show_all(
     form: str,
     text: Callable[[Sequence[Item]], str] | None = None,
 ) -> None:
-    """Print a list of things; `text` is how a person at a terminal sees them, if not as a table."""
+    """Print a list of objects; `text` replaces the table on a terminal."""
     match form:
         case "json":
             _print(json.dumps(list(items), indent=2, ensure_ascii=False))
@@ -77,7 +77,7 @@ def show_all(
 
 
 def show(item: Item, noun: Noun, *, form: str, text: Callable[[Item], str]) -> None:
-    """Print one thing; `text` is how a person sees it."""
+    """Print one object; `text` formats it for people."""
     match form:
         case "json":
             _print(json.dumps(item, indent=2, ensure_ascii=False))
@@ -90,7 +90,7 @@ def show(item: Item, noun: Noun, *, form: str, text: Callable[[Item], str]) -> N
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Aligned columns under their titles; control characters are shown, never sent."""
+    """Aligned columns under their titles; control characters are escaped."""
     lines = [list(titles), *([plain(cell) for cell in row] for row in rows)]
     widths = _widths(lines)
     return "\n".join(
@@ -103,7 +103,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def table_with_text(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same with a text as its last column: its lines stand below each other, and fit."""
+    """The same with a text of several lines as its last column, wrapped to the terminal."""
     before = [list(titles[:-1]), *([plain(cell) for cell in row[:-1]] for row in rows)]
     indent = sum(width + len(GAP) for width in _widths(before))
     room = (terminal_width() or 0) - indent
@@ -118,7 +118,7 @@ def table_with_text(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 
 
 def terminal_width() -> int | None:
-    """How many characters fit beside each other; None: no terminal, and a program takes all."""
+    """The width of the terminal in characters; None: standard output is no terminal."""
     if not sys.stdout.isatty():
         return None
     import shutil
@@ -131,19 +131,19 @@ def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _one_line(text: str) -> str:
-    """A text as the one line that it has in a list."""
+    """A text joined into one line, for a table."""
     return " ".join(part.strip() for part in _lines(text)).strip()
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a text; what sets a line in or ends it is no sign to be written out."""
+    """The lines of a text; tabs become spaces and other control characters are escaped."""
     return [plain(line.removesuffix("\r").expandtabs()) for line in text.split("\n")]
 
 
 def _narrow(
     columns: Sequence[Column], rows: list[list[str]], room: int
 ) -> tuple[Sequence[Column], list[list[str]]]:
-    """The columns without those that can be spared, as long as there is no room for them all."""
+    """The columns that fit; columns with the highest `spare` are left out first."""
     widths = _widths([[column.title for column in columns], *rows])
     least = [
         min(width, FREE_CHARACTERS_MIN) if column.free else width
@@ -158,12 +158,12 @@ def _narrow(
 
 
 def _across(widths: Sequence[int]) -> int:
-    """How wide a table of such columns is."""
+    """The width of a table with columns of these widths."""
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
 def _shorten(columns: Sequence[Column], rows: list[list[str]], room: int) -> list[list[str]]:
-    """The rows with no more of what may be cut off than there is room for, the longest first."""
+    """The rows with free columns shortened until the table fits, the widest column first."""
     widths = _widths([[column.title for column in columns], *rows])
     over = _across(widths) - room
     free = [n for n, column in enumerate(columns) if column.free]
@@ -183,7 +183,7 @@ def _shorten(columns: Sequence[Column], rows: list[list[str]], room: int) -> lis
 
 
 def _wrap(line: str, room: int) -> list[str]:
-    """The line, or as many as it needs; what it was set in by stays."""
+    """The line wrapped to this width; its indentation stays."""
     if len(line) <= room or room < WRAPPED_CHARACTERS_MIN:
         return [line]
     import textwrap
@@ -195,13 +195,13 @@ def _wrap(line: str, room: int) -> list[str]:
 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and values, one below the other, made to fit; what is empty is left out."""
-    kept = [(name, value) for name, value in pairs if value]
-    indent = max((len(name) for name, _ in kept), default=0) + 2
+    """Names and values, one pair in each line, wrapped; empty values are left out."""
+    filled = [(name, value) for name, value in pairs if value]
+    indent = max((len(name) for name, _ in filled), default=0) + 2
     room = (terminal_width() or 0) - indent
     return "\n".join(
         f"{name + ':':<{indent}}{_colour(_below(_all_wrapped(value, room), indent))}"
-        for name, value in kept
+        for name, value in filled
     )
 
 
@@ -215,38 +215,38 @@ def _below(lines: Iterable[str], indent: int) -> str:
 
 
 def as_yaml(value: object) -> str:
-    """As YAML, keys in the order in which they are."""
+    """The value as YAML, with keys in their order."""
     import yaml
 
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
 
 
 def instant(at: float | None) -> str:
-    """A moment as a table has it: in UTC, as all of them are."""
+    """A time in UTC, as tables show it."""
     if at is None:
         return ""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def count_of(number: int, thing: str) -> str:
-    """So many of them: `1 agent`, `2 agents`."""
+    """A number with its noun: `1 agent`, `2 agents`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def plain(text: str) -> str:
-    """Text that cannot steer a terminal: what is not printable is written out."""
+    """The text with unprintable characters escaped, so that it cannot control a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def plain_lines(text: str, *, indent: int = 0) -> str:
-    """The same of a text with several lines, each after the first set in by so much."""
+    """The same for a text of several lines; each line after the first is indented."""
     return _below(_lines(text), indent)
 
 
 def pass_on(text: str) -> None:
-    """Write what an agent printed: to a program as it is, to a terminal without what steers it."""
+    """Print an agent's output: unchanged to a program, without control characters to a terminal."""
     if sys.stdout.isatty():
         text = _LINE.sub(lambda part: plain(part[0]), text)
     sys.stdout.write(_fitting(text, sys.stdout))
@@ -257,12 +257,12 @@ _LINE = re.compile(r"[^\n\t]+")
 
 
 def is_utf8(stream: TextIO) -> bool:
-    """Whether signs beyond ASCII can be shown there."""
+    """Whether the stream can show characters beyond ASCII."""
     return (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def say(sentence: str) -> None:
-    """Tell the person at the terminal; scripts read standard output."""
+    """Print a message for people on standard error; scripts read standard output."""
     click.echo(_fitting(sentence, sys.stderr), err=True)
 
 
@@ -274,7 +274,7 @@ def _print(text: str) -> None:
     click.echo(_fitting(text, sys.stdout))
 
 
-def _fitting(text: str, stream: Any) -> str:  # noqa: ANN401 (whatever standard output is now)
-    """The text as the stream can take it: a terminal without UTF-8 gets it written out."""
+def _fitting(text: str, stream: Any) -> str:  # noqa: ANN401 (standard output may be replaced)
+    """The text in the encoding of the stream; characters that it lacks are escaped."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -30,8 +30,8 @@ def command(
     form: str,
 ) -> None:
     """Show how files and agents differ; change nothing."""
-    specs, named = specs_of_files(sources, selector)
-    found = compare(client, specs, named=named, selector=selector, prune=prune)
+    specs, names_in_files = specs_of_files(sources, selector)
+    found = compare(client, specs, names_in_files=names_in_files, selector=selector, prune=prune)
     print_differences(list(with_predicted_failures(client, found)), form=form)
     changes = [one for one in found if one.action is not Action.KEEP]
     if not changes:

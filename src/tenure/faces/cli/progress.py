@@ -1,8 +1,8 @@
-"""Shows an operation while it is waited for: each step as it is done, and as it is undone.
+"""Shows the progress of an operation while a command waits for it.
 
-What is shown is learnt from the operation's records as the server streams them, and where that does
-not work from looking again and again; both feed the same picture, so a line is never shown twice.
-A server that goes away is waited for: an operation that was accepted goes on when it is back.
+The progress comes from the operation's records, which the server streams, or from polling if the
+stream does not work.  Both update the same `OperationProgress`, so that no line is shown twice.  If
+the server goes away, the command waits for it: an accepted operation continues when it is back.
 """
 
 import json
@@ -18,14 +18,14 @@ from tenure.faces.cli.exits import OF_STATE, CommandExit, Exit, ServerRefusal, U
 from tenure.faces.cli.options import Waits
 from tenure.faces.cli.output import is_utf8, plain, say
 
-SETTLED: Final = frozenset(OF_STATE)
+SETTLED_STATES: Final = frozenset(OF_STATE)
 PENDING: Final = "PENDING"
-"""Accepted, and claimed by nobody yet: no step of it runs."""
+"""Accepted and not claimed yet: no step runs."""
 SILENCE_SECONDS = 15.0
-"""The server sends a heartbeat every five seconds; so much silence is a dead connection."""
+"""The server sends a heartbeat every five seconds; after so long the connection is dead."""
 AWAY_SECONDS = 60.0
-"""How long a server that went away is waited for."""
-LOOK_SECONDS = 1.0
+"""How long the command waits for a server that went away."""
+POLL_SECONDS = 1.0
 Plain = Mapping[str, Any]
 
 
@@ -53,12 +53,12 @@ WORD_OF_STATE: Final = {
     "REMOVING": "undoing",
     "BURNED": "undone",
 }
-SPOKEN: Final = frozenset({"done", "refused", "undone", "stuck"})
-"""Fates that get a line of their own where lines are all there is; so does what is waited for."""
+PRINTED_FATES: Final = frozenset({"done", "refused", "undone", "stuck"})
+"""Fates that get a line of their own if standard error is no terminal."""
 
 
 class ProgressLine(NamedTuple):
-    """Something that happened; `step` is empty if it is about the operation as a whole."""
+    """One event to show; `step` is empty if it concerns the whole operation."""
 
     step: str
     fate: str
@@ -66,31 +66,31 @@ class ProgressLine(NamedTuple):
 
 
 @dataclass(slots=True)
-class Picture:
-    """Where every step stands, as far as is known."""
+class OperationProgress:
+    """The known state of every step."""
 
     kind: str
     state: str
     fates: dict[str, str]
     details: dict[str, str] = field(default_factory=dict)
     last: int = 0
-    """The number of the last record that was heard."""
+    """The number of the last record that was received."""
     back: bool = False
-    """Whether it is being undone."""
+    """Whether the operation is being undone."""
     waits: str = ""
-    """Why nobody has begun with it, if that is known."""
+    """Why no worker has started it, if that is known."""
 
     @classmethod
-    def of(cls, operation: Plain) -> "Picture":
-        """Nothing has happened yet as far as we were told."""
+    def of(cls, operation: Plain) -> "OperationProgress":
+        """The progress of an operation of which no record was received yet."""
         return cls(
             str(operation["kind"]),
             str(operation["state"]),
             {str(step["name"]): "" for step in operation["steps"]},
         )
 
-    def hear(self, record: Plain) -> list[ProgressLine]:
-        """What a record of the journal tells."""
+    def apply_record(self, record: Plain) -> list[ProgressLine]:
+        """Apply a record of the journal; return the lines to show."""
         if int(record["seq"]) <= self.last:
             return []
         self.last, self.state = int(record["seq"]), str(record["state"])
@@ -100,9 +100,9 @@ class Picture:
             case "done" | "adopted":
                 return self._now(step, "done")
             case "refused":
-                return [*self._now(step, "refused", why), *self._turned("")]
+                return [*self._now(step, "refused", why), *self._start_undo("")]
             case "compensating":
-                return self._turned(why)
+                return self._start_undo(why)
             case "undone":
                 return self._now(step, "undone")
             case "marked_absent":  # on the way forward it is done again
@@ -117,12 +117,12 @@ class Picture:
             case _:
                 return []
 
-    def see(self, operation: Plain) -> list[ProgressLine]:
-        """What the operation itself tells: it also knows what is under way, and says why."""
+    def apply_operation(self, operation: Plain) -> list[ProgressLine]:
+        """Apply the operation's own state, which also has running steps and reasons."""
         self.state = str(operation["state"])
         lines: list[ProgressLine] = []
         if self.state in {"COMPENSATING", "COMPENSATED"}:
-            lines += self._turned(str(operation["error"]))
+            lines += self._start_undo(str(operation["error"]))
         for step in operation["steps"]:
             name, detail = str(step["name"]), str(step["detail"])
             fate = "stuck" if step["stuck"] else WORD_OF_STATE.get(str(step["state"] or ""), "")
@@ -135,22 +135,22 @@ class Picture:
         if fate == "refused" and was in {"undoing", "undone"}:
             return []
         self.fates[step] = fate
-        news = fate != was and fate in SPOKEN
+        news = fate != was and fate in PRINTED_FATES
         news |= fate == "running" and detail not in {"", self.details.get(step, "")}
-        if detail or fate != was:  # why it failed stays, though nobody repeats it
+        if detail or fate != was:  # the reason of a failure stays, though it is not repeated
             self.details[step] = detail
         return [ProgressLine(step, fate, detail)] if news else []
 
-    def _turned(self, why: str) -> list[ProgressLine]:
+    def _start_undo(self, why: str) -> list[ProgressLine]:
         if self.back:
             return []
         self.back = True
         return [ProgressLine("", "undoing", why)]
 
     def wait(self, why: str) -> list[ProgressLine]:
-        """Nobody has begun with it, for this reason; empty: somebody has."""
-        before, self.waits = self.waits, why
-        return [ProgressLine("", "running", why)] if why and why != before else []
+        """Note why no worker has started the operation; empty: one has."""
+        previous, self.waits = self.waits, why
+        return [ProgressLine("", "running", why)] if why and why != previous else []
 
     def _stuck_no_more(self) -> None:
         for step, fate in self.fates.items():
@@ -158,8 +158,8 @@ class Picture:
                 self.fates[step] = "undoing" if self.back else "running"
 
     def running(self) -> str:
-        """The step that is under way, by the order of the plan, if nobody told."""
-        if self.state in SETTLED or self.state == PENDING or self.back:
+        """The step that runs now, guessed from the order of the plan."""
+        if self.state in SETTLED_STATES or self.state == PENDING or self.back:
             return ""
         return next((name for name, fate in self.fates.items() if fate in {"", "running"}), "")
 
@@ -173,22 +173,22 @@ def follow(
     *,
     waits: Waits,
     tell: Callable[[list[ProgressLine]], None],
-    picture: Picture,
+    progress_state: OperationProgress,
 ) -> dict[str, Any]:
-    """The operation once it is settled; Ended with TIMED_OUT if that takes too long."""
+    """The operation once it is settled; CommandExit with TIMED_OUT if that takes too long."""
     name = str(operation["id"])
     until = None if waits.timeout is None else time.monotonic() + waits.timeout
     streams = True
     while True:
         if streams:
-            streams = _stream(client, name, picture, tell, until)
+            streams = _stream(client, name, progress_state, tell, until)
         left = _seconds_left(until)
-        seconds = LOOK_SECONDS if left is None else max(0.0, min(LOOK_SECONDS, left))
-        if streams or picture.state in SETTLED:
+        seconds = POLL_SECONDS if left is None else max(0.0, min(POLL_SECONDS, left))
+        if streams or progress_state.state in SETTLED_STATES:
             seconds = 0.0
         seen = _poll(client, name, seconds, until)
-        tell(picture.see(seen))
-        if seen["state"] in SETTLED:
+        tell(progress_state.apply_operation(seen))
+        if seen["state"] in SETTLED_STATES:
             return seen
         if left is not None and left <= 0:
             state = f"{seen['kind']} is {seen['state']} after {waits.timeout:g} s and goes on"
@@ -197,14 +197,14 @@ def follow(
 
 
 def _why(operation: Plain) -> str:
-    """What it waits for, if it says so."""
-    told = (str(step["detail"]) for step in operation["steps"] if step["state"] == "INTENDED")
-    first = next((detail.splitlines()[0] for detail in told if detail), "")
+    """The reason why a step waits, if it has one."""
+    details = (str(step["detail"]) for step in operation["steps"] if step["state"] == "INTENDED")
+    first = next((detail.splitlines()[0] for detail in details if detail), "")
     return f": {first}" if first else ""
 
 
 def _why_unclaimed(client: Client) -> str:
-    """Why nobody has begun with it, as far as the server knows."""
+    """Why no worker has started it, as far as the server knows."""
     with suppress(CommandExit):
         if away := client.get("/readyz").get("engine"):
             return f"{away}; it goes on when that is back"
@@ -225,22 +225,22 @@ def _poll(client: Client, name: str, seconds: float, until: float | None) -> dic
 def _stream(
     client: Client,
     name: str,
-    picture: Picture,
+    progress_state: OperationProgress,
     tell: Callable[[list[ProgressLine]], None],
     until: float | None,
 ) -> bool:
-    """Hear records until the operation is settled, time is up or the connection breaks.
+    """Read records until the operation is settled, time is up or the connection breaks.
 
-    Whether streaming works here at all: a proxy may not let it through.
+    Returns whether streaming works at all: a proxy may not let it through.
     """
     left = _seconds_left(until)
     silence = SILENCE_SECONDS if left is None else min(SILENCE_SECONDS, max(left, 0.05))
-    headers = {"Accept": "text/event-stream", "Last-Event-ID": str(picture.last)}
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": str(progress_state.last)}
     try:
         with client.stream(
             "GET", path("operations", name, "events"), headers=headers, seconds=silence
         ) as answer:
-            if answer.status != 200:  # noqa: PLR2004 (HTTP's own word for it)
+            if answer.status != 200:  # noqa: PLR2004 (the only success of this route)
                 raise client.refusal(answer)
             if "text/event-stream" not in (answer.getheader("Content-Type") or ""):
                 return False
@@ -248,10 +248,14 @@ def _stream(
                 if event == "settled":
                     return True
                 if event:
-                    tell(picture.hear(json.loads(data)))
-                else:  # a heartbeat: look why it takes so long
-                    tell(picture.see(client.get(path("operations", name))))
-                    tell(picture.wait("" if picture.state != PENDING else _why_unclaimed(client)))
+                    tell(progress_state.apply_record(json.loads(data)))
+                else:  # a heartbeat: read why the operation takes so long
+                    tell(progress_state.apply_operation(client.get(path("operations", name))))
+                    tell(
+                        progress_state.wait(
+                            "" if progress_state.state != PENDING else _why_unclaimed(client)
+                        )
+                    )
                 left = _seconds_left(until)
                 if left is not None and left <= 0:
                     return True
@@ -260,7 +264,7 @@ def _stream(
             raise
         return False
     except (Unreachable, ValueError):
-        pass  # it went away, or time is up: the look that follows tells which
+        pass  # the server went away, or time is up: the next poll finds out
     return True
 
 
@@ -292,12 +296,12 @@ def _seconds_left(until: float | None) -> float | None:
 
 
 def watch(client: Client, operation: Plain, *, waits: Waits, title: str = "") -> dict[str, Any]:
-    """Show the operation until it is settled; the operation then."""
-    picture = Picture.of(operation)
+    """Show the operation until it is settled; return it then."""
+    progress_state = OperationProgress.of(operation)
     started = time.monotonic()
     try:
-        with _display(picture, title or picture.kind, started) as tell:
-            return follow(client, operation, waits=waits, tell=tell, picture=picture)
+        with _display(progress_state, title or progress_state.kind, started) as tell:
+            return follow(client, operation, waits=waits, tell=tell, progress_state=progress_state)
     except KeyboardInterrupt:
         raise CommandExit(
             Exit.INTERRUPTED,
@@ -308,14 +312,14 @@ def watch(client: Client, operation: Plain, *, waits: Waits, title: str = "") ->
 
 @contextmanager
 def _display(
-    picture: Picture, title: str, started: float
+    progress_state: OperationProgress, title: str, started: float
 ) -> Iterator[Callable[[list[ProgressLine]], None]]:
     if not sys.stderr.isatty():
         yield _print_lines
         return
     from tenure.faces.cli.drawing import live_picture
 
-    with live_picture(picture, title, started, utf8=is_utf8(sys.stderr)):
+    with live_picture(progress_state, title, started, utf8=is_utf8(sys.stderr)):
         yield lambda _: None
 
 
@@ -325,17 +329,17 @@ def _print_lines(lines: list[ProgressLine]) -> None:
 
 
 def text(line: ProgressLine, *, utf8: bool) -> str:
-    """One line as it is printed where there is no terminal."""
+    """One line as it is printed if there is no terminal."""
     mark = MARKS[line.fate]
     sign = mark.sign if utf8 else mark.ascii
-    first = (line.detail.splitlines() or [""])[0]  # how it ended is told with all of them
+    first = (line.detail.splitlines() or [""])[0]  # the end of the operation shows all lines
     if not line.step:
         head = "undoing" if line.fate == "undoing" else ""
         words = ": ".join(filter(None, [head, plain(first)]))
         return f"  {'↺' if utf8 and head else sign} {words}"
     words = {"undone": "undone", "stuck": "is stuck", "refused": "failed"}.get(line.fate, "")
-    told = line.fate in {"running", "refused", "stuck"}
-    why = first if told else ""
+    has_reason = line.fate in {"running", "refused", "stuck"}
+    why = first if has_reason else ""
     if why.startswith(f"{line.step} "):
         words, why = why.removeprefix(f"{line.step} "), ""
     return f"  {sign} {' '.join(filter(None, [line.step, plain(words)]))}" + (
@@ -346,14 +350,14 @@ def text(line: ProgressLine, *, utf8: bool) -> str:
 # ------------------------------------------------------------------------------------- how it ended
 
 
-def report_end(operation: Plain, *, what: str, seconds: float) -> None:
-    """Say in one line how it ended; Ended with the code of that unless all is well."""
+def report_end(operation: Plain, *, success: str, seconds: float) -> None:
+    """Print in one line how the operation ended; CommandExit unless it succeeded."""
     code = OF_STATE[str(operation["state"])]
     why = str(operation["error"] or "")
     took = f"{seconds:.1f} s"
     match str(operation["state"]):
         case "SUCCEEDED":
-            say(f"{what} ({took})")
+            say(f"{success} ({took})")
             return
         case "COMPENSATED":
             left = {
@@ -366,5 +370,5 @@ def report_end(operation: Plain, *, what: str, seconds: float) -> None:
             sentence, advice = f"{operation['kind']} was abandoned as it was", ""
         case _:
             sentence = f"{operation['kind']} is stuck ({took})"
-            advice = f"tenure operation show {operation['id']} tells what can be done"
+            advice = f"tenure operation show {operation['id']} lists the possible commands"
     raise CommandExit(code, f"{sentence}: {why}" if why else sentence, advice=advice)

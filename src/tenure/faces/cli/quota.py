@@ -34,5 +34,5 @@ def show_quota(client: Client, *, form: str) -> None:
 @with_client
 def set_quota(client: Client, *, most: int, form: str) -> None:
     """Set the limit to MOST agents; existing agents stay."""
-    now = client.send("PUT", QUOTA, body={"most": most}, look="tenure quota show")
+    now = client.send("PUT", QUOTA, body={"most": most}, check_command="tenure quota show")
     show(now, nouns.QUOTA, form=form, text=_text)

@@ -24,15 +24,19 @@ def command(client: Client, *, name: str, dry_run: bool, form: str) -> None:
     """
     body = {"name": name, "dry_run": dry_run}
     answer = client.send(
-        "POST", "/v1/findings:reconcile", body=body, seconds=570.0, look="tenure audit list"
+        "POST",
+        "/v1/findings:reconcile",
+        body=body,
+        seconds=570.0,
+        check_command="tenure audit list",
     )
     looks = list(answer["items"])
-    show_all(looks, nouns.LOOK, form=form)
+    show_all(looks, nouns.RECONCILE_PASS, form=form)
     if form in TABLES:
-        for look in looks:
-            for found in look["findings"]:
+        for check_command in looks:
+            for found in check_command["findings"]:
                 say(f"  {found['kind']} {found['body']['what']}")
-    failed = [str(look["reconciler"]) for look in looks if look["error"]]
+    failed = [str(check_command["reconciler"]) for check_command in looks if check_command["error"]]
     if failed:
         raise CommandExit(
             Exit.FAILED, f"{', '.join(failed)} could not look; see the log of the plane"

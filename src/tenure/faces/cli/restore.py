@@ -1,6 +1,6 @@
-"""`tenure restore`: puts a backup into a home while no plane runs there; later lets the plane go.
+"""`tenure restore`: puts a backup into a home while no plane runs there, and later ends the pause.
 
-The first half works on files; `--confirm` asks the plane that was started since.
+The restore itself works on files; `--review` and `--confirm` send requests to the started plane.
 """
 
 from pathlib import Path
@@ -20,8 +20,8 @@ from tenure.faces.cli.options import (
 )
 from tenure.faces.cli.output import Column, Item, Noun, say, show, table
 
-SHOWN = 20
-"""Lines of each kind that are shown before asking; `tenure restore --review` prints the rest."""
+SHOWN_MAX = 20
+"""Lines of each kind that `--confirm` shows; `tenure restore --review` prints the rest."""
 EPOCH = Noun((Column("EPOCH", lambda one: str(one["epoch"])),), lambda one: str(one["epoch"]))
 
 
@@ -33,9 +33,14 @@ EPOCH = Noun((Column("EPOCH", lambda one: str(one["epoch"])),), lambda one: str(
 )
 @click.argument("source", metavar="[DIRECTORY]", required=False, type=click.Path(path_type=Path))
 @click.option("--review", is_flag=True, help="Show what confirming would change.")
-@click.option("--confirm", "confirmed", is_flag=True, help="Show the review and end the pause.")
 @click.option(
-    "--hold", "held", is_flag=True, help="Pause a plane whose store was restored by other means."
+    "--confirm", "confirm_restore", is_flag=True, help="Show the review and end the pause."
+)
+@click.option(
+    "--hold",
+    "hold_plane",
+    is_flag=True,
+    help="Pause a plane whose store was restored by other means.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
@@ -46,33 +51,34 @@ def command(
     *,
     source: Path | None,
     review: bool,
-    confirmed: bool,
-    held: bool,
+    confirm_restore: bool,
+    hold_plane: bool,
     yes: bool,
     form: str,
 ) -> None:
     """Put the backup in DIRECTORY into the home, whose plane must be stopped.
 
     The backup is verified first.  A new epoch begins: every token that was issued before is void,
-    and the next `tenure up` makes a new one for the admin.  Providers' files that are there and
-    whole stay as they are, so that nothing revoked or deleted since comes back: agents deleted or
-    suspended since are not started again.  What is replaced is kept aside.  Into an empty home
-    those files are restored too: all is as it was at the backup, and agents that were READY then
-    are started again once the plane is confirmed, unless it runs with `--drift report`.
+    and the next `tenure up` makes a new one for the admin.  Providers' files that exist and are
+    intact are not replaced, so that nothing that was revoked or deleted after the backup comes
+    back, and agents that were deleted or suspended after it are not started again.  Replaced files
+    are moved aside.  In an empty home the providers' files are restored too: everything is as it
+    was at the backup, and agents that were READY then are started again after the confirmation,
+    unless the plane runs with `--drift report`.
 
-    The plane then starts held: it answers reads and moves nothing, and nothing is deleted at any
-    provider, until `tenure restore --confirm` has shown what would happen and was told to go on.
+    The plane then starts paused: it answers reads, no operation continues, and nothing is deleted
+    at any provider. `tenure restore --confirm` shows the effects and ends the pause.
     """
-    if sum((source is not None, review, confirmed, held)) != 1:
+    if sum((source is not None, review, confirm_restore, hold_plane)) != 1:
         raise CommandExit(
             Exit.USAGE,
-            "say one of: a directory, --review, --confirm, --hold",
+            "give exactly one of: a directory, --review, --confirm, --hold",
             advice="see tenure restore --help",
         )
-    if review or confirmed:
+    if review or confirm_restore:
         client = Client(server_location(context))
         try:
-            _confirm(client, yes=yes, form=form) if confirmed else _review(client, form=form)
+            _confirm(client, yes=yes, form=form) if confirm_restore else _review(client, form=form)
         finally:
             client.close()
         return
@@ -88,7 +94,7 @@ def command(
         raise CommandExit(
             Exit.FAILED,
             f"{error.filename or home}: {error.strerror}",
-            advice="the plane does not start before a restore has ended: say it again",
+            advice="the plane does not start before a restore is complete: run the command again",
         ) from None
 
 
@@ -98,22 +104,22 @@ def _restore(source: Path, home: Path, *, yes: bool, form: str) -> None:
     from tenure.upkeep.restore import restore
     from tenure.wiring import files_of_a_home
 
-    if (home / STORE).exists() and (source / MANIFEST).exists():  # else it says what is missing
-        confirm(f"the store in {home} will be replaced, and kept aside", yes=yes)
-    done = restore(source.absolute(), home, files_of_a_home(), report=say)
-    if any(done.aside.iterdir()):
-        say(f"what was there is kept in {done.aside}")
+    if (home / STORE).exists() and (source / MANIFEST).exists():  # else `restore` refuses
+        confirm(f"the store in {home} will be moved aside and replaced", yes=yes)
+    result = restore(source.absolute(), home, files_of_a_home(), report=say)
+    if any(result.aside.iterdir()):
+        say(f"the replaced files are in {result.aside}")
     start = f"tenure up --home {home}"
-    if done.store:
+    if result.store:
         say(
-            f"the store was not in this backup and is as it was: {done.store}. If its records are"
-            " to be those of the backup too, put back the dump that was made with it (pg_restore)"
-            " before anything is started"
+            f"the store was not in this backup and is unchanged: {result.store}. If you want its"
+            " records of the backup too, restore the dump that was made with it (pg_restore) before"
+            " you start anything"
         )
         start += " --store URL, before any worker"
     say(f"next: {start}, then tenure restore --confirm --home {home}")
-    item = {**done._asdict(), "aside": str(done.aside)}
-    what = "the home is restored, its store is not" if done.store else "restored"
+    item = {**result._asdict(), "aside": str(result.aside)}
+    what = "the home is restored, its store is not" if result.store else "restored"
     show(item, EPOCH, form=form, text=lambda one: f"{what}; epoch {one['epoch']}")
 
 
@@ -121,24 +127,31 @@ def _hold(home: Path, *, yes: bool, form: str) -> None:
     from tenure.upkeep.restore import hold
     from tenure.wiring import files_of_a_home
 
-    confirm(f"every token of {home} will be void, and the plane held", yes=yes)
+    confirm(f"every token of {home} will be void, and the plane paused", yes=yes)
     item = {"epoch": hold(home, files_of_a_home())}
-    show(item, EPOCH, form=form, text=lambda one: f"held; epoch {one['epoch']}")
+    show(item, EPOCH, form=form, text=lambda one: f"paused; epoch {one['epoch']}")
 
 
 def _review(client: Client, *, form: str) -> None:
-    show(_get_review(client), EPOCH, form=form, text=lambda seen: describe_review(seen, most=1_000))
+    show(
+        _get_review(client),
+        EPOCH,
+        form=form,
+        text=lambda review: describe_review(review, most=1_000),
+    )
 
 
 def _confirm(client: Client, *, yes: bool, form: str) -> None:
     """Show what ending the pause would change, and end it."""
-    seen = _get_review(client)
-    say(describe_review(seen, most=SHOWN))
-    if not seen["held"]:
-        raise CommandExit(Exit.FAILED, "the plane is not held: there is nothing to confirm")
-    confirm("operations will move again", yes=yes)
-    told = client.send("POST", path("plane", verb="confirm"), look="tenure restore --review")
-    show(told, EPOCH, form=form, text=lambda one: f"the plane is let go; epoch {one['epoch']}")
+    review = _get_review(client)
+    say(describe_review(review, most=SHOWN_MAX))
+    if not review["held"]:
+        raise CommandExit(Exit.FAILED, "the plane is not paused: there is nothing to confirm")
+    confirm("operations will continue", yes=yes)
+    status = client.send(
+        "POST", path("plane", verb="confirm"), check_command="tenure restore --review"
+    )
+    show(status, EPOCH, form=form, text=lambda one: f"the pause has ended; epoch {one['epoch']}")
 
 
 def _get_review(client: Client) -> dict[str, Any]:
@@ -146,28 +159,30 @@ def _get_review(client: Client) -> dict[str, Any]:
     return found
 
 
-def describe_review(seen: Item, *, most: int) -> str:
+def describe_review(review: Item, *, most: int) -> str:
     """A review as text, with at most so many lines of each kind."""
     parts = [
-        f"epoch {seen['epoch']}; held: {seen['held'] or 'no'}",
-        f"{seen['open_operations']} open operations will be resumed"
-        + _lines(seen["resumed"], ("operation", "kind", "state", "agent"), most),
-        f"{seen['missing_resources']} resources are in the store, and their providers lack them;"
-        " nothing that was deleted is\nmade anew. An agent that lacks more than its runtime looks"
-        " deleted since: tenure agent delete NAME"
-        + _lines(seen["missing"], ("name", "slot", "key", "agent"), most),
-        f"{seen['started_agents']} agents lack only a runtime that lives, and will be started again"
-        " (where drift is\nrepaired)" + _lines(seen["started"], ("name", "tenant", "agent"), most),
-        f"{seen['shut_agents']} agents are READY in the store and shut at their provider: they look"
-        " suspended since. None is\nstarted again: tenure agent suspend NAME, and tenure agent"
-        " resume NAME if it shall run" + _lines(seen["shut"], ("name", "tenant", "agent"), most),
-        f"{seen['untold_agents']} agents are READY in the store, and whether they were suspended"
-        " or will be started again cannot\nbe told: a provider does not say, or more of them is not"
-        " as recorded" + _lines(seen["untold"], ("name", "tenant", "agent"), most),
-        f"{seen['unknown_resources']} resources are at providers, and the store knows nothing of"
-        " them; the plane never\ndeletes them. Once it is let go they are findings:"
-        " tenure finding remove ID" + _lines(seen["unknown"], ("slot", "key", "agent"), most),
-        *(f"not looked at: {sentence}" for sentence in seen["silent"]),
+        f"epoch {review['epoch']}; paused: {review['held'] or 'no'}",
+        f"{review['open_operations']} open operations will be resumed"
+        + _lines(review["resumed"], ("operation", "kind", "state", "agent"), most),
+        f"{review['missing_resources']} resources are in the store and missing at their providers;"
+        " deleted resources are not\ncreated again. An agent that lacks more than its runtime was"
+        " probably deleted after the backup:\ntenure agent delete NAME"
+        + _lines(review["missing"], ("name", "slot", "key", "agent"), most),
+        f"{review['started_agents']} agents lack only a running runtime and will be started again"
+        " (unless the plane\nruns with --drift report)"
+        + _lines(review["started"], ("name", "tenant", "agent"), most),
+        f"{review['shut_agents']} agents are READY in the store and closed at their provider: they"
+        " were probably suspended after\nthe backup. They are not started again: tenure agent"
+        " suspend NAME, then tenure agent resume NAME\nif you want them to run"
+        + _lines(review["shut"], ("name", "tenant", "agent"), most),
+        f"{review['untold_agents']} agents are READY in the store, and it is unknown whether they"
+        " were suspended or will be\nstarted again: a provider does not answer, or other resources"
+        " differ from the records" + _lines(review["untold"], ("name", "tenant", "agent"), most),
+        f"{review['unknown_resources']} resources are at providers and unknown to the store; the"
+        " plane never deletes\nthem. After the confirmation they are findings:"
+        " tenure finding remove ID" + _lines(review["unknown"], ("slot", "key", "agent"), most),
+        *(f"not checked: {sentence}" for sentence in review["silent"]),
     ]
     return "\n\n".join(parts)
 

@@ -33,29 +33,29 @@ def command() -> None:
     """
 
 
-def _of(client: Client, given: str, *parts: str, verb: str = "") -> str:
+def _of(client: Client, name_or_id: str, *parts: str, verb: str = "") -> str:
     """The path of a subscription, which is named by its id or name."""
-    if UUID.fullmatch(given) is None:
+    if UUID.fullmatch(name_or_id) is None:
         called = [
             str(one["id"])
             for one in client.get(path("subscriptions"))["items"]
-            if one["name"] == given
+            if one["name"] == name_or_id
         ]
         if not called:
             raise CommandExit(
                 Exit.FAILED,
-                f"there is no subscription {given}, by id or by name",
+                f"there is no subscription {name_or_id}, by id or by name",
                 advice=LIST,
             )
         if len(called) > 1:
             several = ", ".join(called)
             raise CommandExit(
                 Exit.USAGE,
-                f"several subscriptions are called {given}: {several}",
+                f"several subscriptions are called {name_or_id}: {several}",
                 advice="name one of them by its id",
             )
-        given = called[0]
-    return path("subscriptions", given, *parts, verb=verb)
+        name_or_id = called[0]
+    return path("subscriptions", name_or_id, *parts, verb=verb)
 
 
 def _text(one: Item) -> str:
@@ -143,15 +143,20 @@ def create(
         "from_start": from_start,
     }
     try:
-        made = client.send("POST", path("subscriptions"), body=body, look=LIST)
+        subscription = client.send("POST", path("subscriptions"), body=body, check_command=LIST)
     except ServerRefusal as refused:
         if refused.problem_code == "quota_exceeded":
             refused.advice = LIST  # what is shown by `quota` are agents
         raise
     if form in TABLES:
-        say(f"subscription {made['id']}")
-    _tell_secret(made, form)
-    show(made, nouns.SUBSCRIPTION, form=form, text=lambda one: str(one["secret"] or one["id"]))
+        say(f"subscription {subscription['id']}")
+    _tell_secret(subscription, form)
+    show(
+        subscription,
+        nouns.SUBSCRIPTION,
+        form=form,
+        text=lambda one: str(one["secret"] or one["id"]),
+    )
 
 
 @command.command(
@@ -180,11 +185,11 @@ def show_subscription(client: Client, *, subscription_id: str, form: str) -> Non
 @with_client
 def delete(client: Client, *, subscription_id: str, form: str) -> None:
     """Delete a subscription; no operation waits for it any more."""
-    gone = client.send("DELETE", _of(client, subscription_id), look=LIST)
+    subscription = client.send("DELETE", _of(client, subscription_id), check_command=LIST)
     if form in TABLES:
-        say(f"subscription {gone['name']} is deleted")
+        say(f"subscription {subscription['name']} is deleted")
     else:
-        show(gone, nouns.SUBSCRIPTION, form=form, text=str)
+        show(subscription, nouns.SUBSCRIPTION, form=form, text=str)
 
 
 @command.command("rotate", epilog=examples("tenure subscription rotate billing > secret"))
@@ -194,16 +199,16 @@ def delete(client: Client, *, subscription_id: str, form: str) -> None:
 def rotate(client: Client, *, subscription_id: str, form: str) -> None:
     """Print a new secret; the old one signs too for a day."""
     where = _of(client, subscription_id, verb="rotate")
-    look = f"tenure subscription show {subscription_id}"
-    made = client.send("POST", where, look=look)
-    _tell_secret(made, form)
-    show(made, nouns.SUBSCRIPTION, form=form, text=lambda one: str(one["secret"]))
+    check_command = f"tenure subscription show {subscription_id}"
+    subscription = client.send("POST", where, check_command=check_command)
+    _tell_secret(subscription, form)
+    show(subscription, nouns.SUBSCRIPTION, form=form, text=lambda one: str(one["secret"]))
 
 
-def _tell_secret(made: Item, form: str) -> None:
+def _tell_secret(subscription: Item, form: str) -> None:
     """Print the secret also with `-o name`: it cannot be read again."""
-    if form == "name" and made["secret"]:
-        say(f"its secret, shown here and nowhere else: {made['secret']}")
+    if form == "name" and subscription["secret"]:
+        say(f"its secret, shown here and nowhere else: {subscription['secret']}")
 
 
 @command.command("letters", epilog=examples("tenure subscription letters billing"))
@@ -231,9 +236,9 @@ def letters(client: Client, *, subscription_id: str, form: str) -> None:
 @with_client
 def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
     """Deliver dead letters again now."""
-    told = _letters(client, subscription_id, agent, verb="replay")
+    result = _letters(client, subscription_id, agent, verb="replay")
     none = "there are none; if it fails it is tried now"
-    _show_letters(told, "are sent again", none, form=form)
+    _show_letters(result, "are sent again", none, form=form)
 
 
 @command.command(
@@ -256,23 +261,23 @@ def discard(client: Client, *, subscription_id: str, agent: str, yes: bool, form
     if one["parked"]:
         whose = f"agent {agent}" if agent else count_of(one["parked"], "agent")
         confirm(f"the dead letters of {whose} will never be sent to {one['name']}", yes=yes)
-    told = _letters(client, str(one["id"]), agent, verb="discard")
-    _show_letters(told, "are given up", "there are none", form=form)
+    result = _letters(client, str(one["id"]), agent, verb="discard")
+    _show_letters(result, "are given up", "there are none", form=form)
 
 
 def _letters(client: Client, name: str, agent: str, *, verb: str) -> Item:
     where = _of(client, name, "dead-letters", verb=verb)
-    told: Item = client.send(
-        "POST", where, body={"agent": agent}, look=f"tenure subscription letters {name}"
+    result: Item = client.send(
+        "POST", where, body={"agent": agent}, check_command=f"tenure subscription letters {name}"
     )
-    return told
+    return result
 
 
-def _show_letters(told: Item, done: str, none: str, *, form: str) -> None:
+def _show_letters(result: Item, done: str, none: str, *, form: str) -> None:
     """Print for how many agents letters were handled."""
     noun = nouns.SUBSCRIPTION._replace(name=lambda one: str(one["agents"]))
-    text = f"the dead letters of {count_of(told['agents'], 'agent')} {done}"
-    show(told, noun, form=form, text=lambda one: text if one["agents"] else none)
+    text = f"the dead letters of {count_of(result['agents'], 'agent')} {done}"
+    show(result, noun, form=form, text=lambda one: text if one["agents"] else none)
 
 
 @command.command("waits", epilog=examples("tenure subscription waits billing"))
@@ -282,7 +287,7 @@ def _show_letters(told: Item, done: str, none: str, *, form: str) -> None:
 def waits(client: Client, *, subscription_id: str, form: str) -> None:
     """List the operations that wait, or waited, for this subscriber; open ones first."""
     found = client.get(_of(client, subscription_id, "acknowledgements"))["items"]
-    show_all(found, nouns.AWAITED, form=form)
+    show_all(found, nouns.ACKNOWLEDGEMENT, form=form)
 
 
 @command.command(
@@ -305,9 +310,9 @@ def acknowledge(
     """Acknowledge OPERATION for a subscriber."""
     body = {"operation": operation} | ({} if override is None else {"override": override})
     where = _of(client, subscription_id, "acknowledgements")
-    look = f"tenure subscription waits {subscription_id}"
-    told = client.send("POST", where, body=body, look=look)
-    text = f"{told['name']} has acknowledged operation {operation}"
+    check_command = f"tenure subscription waits {subscription_id}"
+    result = client.send("POST", where, body=body, check_command=check_command)
+    text = f"{result['name']} has acknowledged operation {operation}"
     if override is not None:
-        text = f"operation {operation} no longer waits for {told['name']}"
-    show(told, nouns.AWAITED, form=form, text=lambda _: text)
+        text = f"operation {operation} no longer waits for {result['name']}"
+    show(result, nouns.ACKNOWLEDGEMENT, form=form, text=lambda _: text)

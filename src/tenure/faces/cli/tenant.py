@@ -7,7 +7,7 @@ from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.options import Verbs, examples, output_option, with_client
 from tenure.faces.cli.output import Item, show, table
 
-NOUN = nouns.AWAITED._replace(name=lambda one: "strict" if one["strict"] else "lenient")
+NOUN = nouns.ACKNOWLEDGEMENT._replace(name=lambda one: "strict" if one["strict"] else "lenient")
 
 
 @click.group(
@@ -21,7 +21,7 @@ def _text(tenant: Item) -> str:
     head = "strict" if tenant["strict"] else "not strict"
     if not tenant["missing"]:
         return f"{head}; nobody is waited for"
-    columns = nouns.AWAITED.columns[:4]
+    columns = nouns.ACKNOWLEDGEMENT.columns[:4]
     rows = [[column.of(one) for column in columns] for one in tenant["missing"]]
     return f"{head}; these have not acknowledged:\n" + table([c.title for c in columns], rows)
 
@@ -46,5 +46,7 @@ def show_tenant(client: Client, *, form: str) -> None:
 @with_client
 def set_tenant(client: Client, *, strict: bool, form: str) -> None:
     """Refuse or accept creates while an acknowledgement is missing; for admins."""
-    now = client.send("PUT", path("tenant"), body={"strict": strict}, look="tenure tenant show")
+    now = client.send(
+        "PUT", path("tenant"), body={"strict": strict}, check_command="tenure tenant show"
+    )
     show(now, NOUN, form=form, text=_text)

@@ -44,7 +44,7 @@ def create(
 ) -> None:
     """Create a token for PRINCIPAL; it is printed only now."""
     body = {"principal": principal, "role": role, "tenant": tenant, "seconds": seconds}
-    made = client.send("POST", path("tokens"), body=body, look=LIST)
+    made = client.send("POST", path("tokens"), body=body, check_command=LIST)
     if form in TABLES:
         say(f"token {made['id']} for {principal} as {role}")
     if form == "name":
@@ -68,7 +68,7 @@ def list_tokens(client: Client, *, tenant: str, form: str) -> None:
 @with_client
 def revoke(client: Client, *, token_id: str, form: str) -> None:
     """Revoke a token by its id."""
-    gone = client.send("DELETE", path("tokens", token_id), look=LIST)
+    gone = client.send("DELETE", path("tokens", token_id), check_command=LIST)
     if form in TABLES:
         say(f"token {token_id} of {gone['principal']} is revoked")
     else:

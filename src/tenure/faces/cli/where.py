@@ -1,8 +1,8 @@
-"""Where the server is and which token it is asked with.
+"""The address of the server, and the token for it.
 
 A home is the directory of one plane: `tenure up` writes `address` and `token` there.  A home's
-token goes to that home's address and nowhere else; a token that was given by hand goes to the
-address that was given, or to this machine; and no token travels in the clear to another machine.
+token is sent only to that home's address.  A token that the user gave is sent to the address that
+the user gave, or to this machine.  No token is sent unencrypted to another machine.
 """
 
 import os
@@ -14,9 +14,9 @@ from typing import NamedTuple
 from tenure.faces.cli.exits import CommandExit, Exit, Unreachable
 
 NAME = ".tenure"
-LOOK_SECONDS = 1.0
+CONNECT_SECONDS = 1.0
 LISTEN = "0A"
-"""The state of a socket that listens, as /proc/net/tcp writes it."""
+"""The state of a listening socket in /proc/net/tcp."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -30,13 +30,13 @@ class ServerAddress(NamedTuple):
 
     @property
     def address(self) -> str:
-        """As it is written: `http://127.0.0.1:7450`."""
+        """The URL, such as `http://127.0.0.1:7450`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
 
 class ServerLocation(NamedTuple):
-    """What was said about the server, on the command line or by the environment."""
+    """The location of the server, from the command line or the environment."""
 
     home: str = ""
     address: str = ""
@@ -44,17 +44,17 @@ class ServerLocation(NamedTuple):
     token: str = ""
 
     def directory(self) -> Path:
-        """The home: the one named, else `.tenure` here, else in the user's own directory."""
+        """The home: the given one, else `.tenure` here, else in the user's home directory."""
         if self.home:
             return Path(self.home)
         here, own = Path(NAME), Path(os.path.expanduser("~")) / NAME  # noqa: PTH111 (no HOME: `~`)
         return own if not here.is_dir() and own.is_dir() else here
 
     def server(self) -> ServerAddress:
-        """The server with the token for it; Ended with what to type if either is missing."""
+        """The server and its token; CommandExit with advice if either is missing."""
         home = self.directory()
-        kept = addresses(home)
-        address = self.address or first_listening(kept)
+        known_addresses = addresses(home)
+        address = self.address or first_listening(known_addresses)
         if not address:
             looked = "" if self.home else f", nor in ~/{NAME}"
             raise Unreachable(
@@ -66,30 +66,30 @@ class ServerLocation(NamedTuple):
         if token and not self.address and host not in LOOPBACK:
             raise CommandExit(
                 Exit.USAGE,
-                f"{home / 'address'} names another machine, {host}, and the token was given by"
-                " hand",
-                advice=f"if it is meant for that machine: --address {address}",
+                f"{home / 'address'} names another machine, {host}, and the token does not come"
+                " from this home",
+                advice=f"if the token is for that machine: --address {address}",
             )
-        if not token and (not self.address or address.rstrip("/") in kept):
+        if not token and (not self.address or address.rstrip("/") in known_addresses):
             token = read(home / "token")
         if not token:
             raise CommandExit(
                 Exit.AUTHENTICATION,
                 f"there is no token for {address}",
                 advice="give one: --token-file FILE, or TENURE_TOKEN=…"
-                + (f"; this home's own is in {home / 'token'}" if read(home / "token") else ""),
+                + (f"; this home's token is in {home / 'token'}" if read(home / "token") else ""),
             )
         if scheme == "http" and host not in LOOPBACK:
             raise CommandExit(
                 Exit.USAGE,
-                f"the token would travel to {host} in the clear",
+                f"the token would be sent to {host} unencrypted",
                 advice="use https://, or a tunnel that ends on this machine",
             )
         if not token.isascii() or not token.isprintable():
             raise CommandExit(
                 Exit.AUTHENTICATION,
-                "this is no token: it is not one line of ASCII",
-                advice="give what tenure token create has printed, or a file with it: --token-file",
+                "the token is not one line of ASCII",
+                advice="use the output of tenure token create, or a file with it: --token-file",
             )
         return ServerAddress(scheme, host, port, token)
 
@@ -103,36 +103,38 @@ class ServerLocation(NamedTuple):
             raise CommandExit(
                 Exit.AUTHENTICATION, f"{self.token_file} cannot be read: {why}"
             ) from None
-        if not token:  # the home's own would be another one than was meant
+        if not token:  # falling back to the home's token would use another one than intended
             raise CommandExit(
                 Exit.AUTHENTICATION, f"there is no token in {self.token_file}: it is empty"
             )
         return token
 
 
-def location_of(given: Mapping[str, str | None], environment: Mapping[str, str]) -> ServerLocation:
-    """What the command line says, and where it is silent the environment."""
+def location_of(
+    options: Mapping[str, str | None], environment: Mapping[str, str]
+) -> ServerLocation:
+    """The location from the command line and, for missing options, from the environment."""
 
-    def said(option: str, variable: str) -> str:
-        return given.get(option) or environment.get(variable, "")
+    def value_of(option: str, variable: str) -> str:
+        return options.get(option) or environment.get(variable, "")
 
-    token_file = given.get("token_file") or ""
+    token_file = options.get("token_file") or ""
     if not token_file and not environment.get("TENURE_TOKEN", "x").strip():
         raise CommandExit(
             Exit.USAGE,
             "TENURE_TOKEN is set and empty",
-            advice="unset it to use the home's own token, or give a token",
+            advice="unset it to use the token of the home, or give a token",
         )
     return ServerLocation(
-        home=said("home", "TENURE_HOME"),
-        address=said("address", "TENURE_ADDRESS"),
+        home=value_of("home", "TENURE_HOME"),
+        address=value_of("address", "TENURE_ADDRESS"),
         token_file=token_file,
         token="" if token_file else environment.get("TENURE_TOKEN", "").strip(),
     )
 
 
 def parts(address: str) -> tuple[str, str, int]:
-    """Scheme, host and port of an address; Ended if it is none."""
+    """Scheme, host and port of an address; CommandExit if it is invalid."""
     from urllib.parse import urlsplit
 
     try:
@@ -144,14 +146,14 @@ def parts(address: str) -> tuple[str, str, int]:
     if url.scheme not in {"http", "https"} or not url.hostname or rest:
         raise CommandExit(
             Exit.USAGE,
-            f"{address!r} is no address of a server",
-            advice="such as http://127.0.0.1:7450",
+            f"{address!r} is not the address of a server",
+            advice="use a URL such as http://127.0.0.1:7450",
         )
     return url.scheme, url.hostname, port or (443 if url.scheme == "https" else 80)
 
 
 def read(file: Path) -> str:
-    """The one line in a file of a home, or nothing if it cannot be read."""
+    """The text of a file of a home, stripped; empty if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError):
@@ -159,36 +161,36 @@ def read(file: Path) -> str:
 
 
 def addresses(home: Path) -> list[str]:
-    """Where the servers of a home listen, the newest first: on a shared store there are several."""
+    """The addresses of a home's servers, newest first; on a shared store there are several."""
     return read(home / "address").split()
 
 
-def first_listening(kept: list[str]) -> str:
-    """The newest of several at which somebody listens, for one that was killed is still among them.
+def first_listening(known_addresses: list[str]) -> str:
+    """The newest address at which a server listens; a killed server's address is still listed.
 
-    If nobody listens, or there is only one, the newest.
+    It is the newest address if no server listens, or if there is only one address.
     """
-    if len(kept) > 1:
-        for address in kept:
+    if len(known_addresses) > 1:
+        for address in known_addresses:
             if listens(address):
                 return address
-    return kept[0] if kept else ""
+    return known_addresses[0] if known_addresses else ""
 
 
 def listens(address: str) -> bool:
-    """Whether somebody does there."""
+    """Whether a server listens at this address."""
     from socket import create_connection
 
     try:
         _, host, port = parts(address)
-        create_connection((host, port), timeout=LOOK_SECONDS).close()
+        create_connection((host, port), timeout=CONNECT_SECONDS).close()
     except (OSError, CommandExit):
         return False
     return True
 
 
 def is_listener(process: str, address: str) -> bool:
-    """Whether this process listens there, as far as the kernel tells."""
+    """Whether this process listens at the address, according to /proc."""
     sockets: set[str] = set()
     try:
         _, _, port = parts(address)
@@ -197,10 +199,10 @@ def is_listener(process: str, address: str) -> bool:
                 _, local, _, state, _, _, _, _, _, inode, *_ = line.split()
                 if state == LISTEN and int(local.rpartition(":")[2], 16) == port:
                     sockets.add(f"socket:[{inode}]")
-        held = list(Path(f"/proc/{process}/fd").iterdir())
+        files = list(Path(f"/proc/{process}/fd").iterdir())
     except (OSError, ValueError, CommandExit):
         return False
-    for file in held:
+    for file in files:
         with suppress(OSError):  # it was closed since
             if str(file.readlink()) in sockets:
                 return True
