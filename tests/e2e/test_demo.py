@@ -61,7 +61,9 @@ def test_the_demo_of_the_lifecycle_leaves_nothing_behind(tmp_path):
 def test_a_plane_that_does_not_start_is_told_in_its_own_words(tmp_path):
     demo = runpy.run_path(str(EXAMPLES / "03_lifecycle" / "demo.py"))["Demo"](tmp_path)
     demo.environment["TENURE_ENGINE"] = "temporal"  # which needs a store that is shared
-    with pytest.raises(SystemExit, match=r"code 1:\nerror: the Temporal engine needs a shared store"):
+    with pytest.raises(
+        SystemExit, match=r"code 1:\nerror: the Temporal engine needs a shared store"
+    ):
         demo.up()
 
 
