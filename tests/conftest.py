@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterator
 import hypothesis
 import pytest
 
-from tenure.telemetry.logs import Sparing
+from tenure.telemetry.logs import RepeatFilter
 
 pytest_plugins = ["tenure.testing.server_fixtures"]
 
@@ -148,10 +148,10 @@ def _logs_as_before() -> Iterator[None]:
     root = logging.getLogger()
     level = root.level
     yield
-    if any(isinstance(one, Sparing) for handler in root.handlers for one in handler.filters):
+    if any(isinstance(one, RepeatFilter) for handler in root.handlers for one in handler.filters):
         root.handlers[:] = [
             handler
             for handler in root.handlers
-            if not any(isinstance(one, Sparing) for one in handler.filters)
+            if not any(isinstance(one, RepeatFilter) for one in handler.filters)
         ]
         root.setLevel(level)

@@ -1,4 +1,4 @@
-"""What a process counts between two scrapes: plain numbers, so that counting costs an addition."""
+"""Counters of a process between two scrapes: plain numbers, so that counting is cheap."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -63,12 +63,12 @@ class StepTimes:
         self._counts: dict[tuple[str, str], list[int]] = {}
         self._seconds: dict[tuple[str, str], float] = {}
 
-    def record(self, performed: PerformedMove) -> None:
+    def record(self, move: PerformedMove) -> None:
         """Count a move if it was a do or an undo; an inspect is not the time of its step."""
-        if performed.act in {Act.DO, Act.UNDO}:
-            seconds = performed.ended_at - performed.started_at
-            name = performed.step if performed.act == Act.DO else f"{performed.step}.undo"
-            self.observe(performed.plan, name, seconds=seconds)
+        if move.act in {Act.DO, Act.UNDO}:
+            seconds = move.ended_at - move.started_at
+            name = move.step if move.act == Act.DO else f"{move.step}.undo"
+            self.observe(move.plan, name, seconds=seconds)
 
     def observe(self, plan: str, step: str, *, seconds: float) -> None:
         """Count one step that took so many seconds."""

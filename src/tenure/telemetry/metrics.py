@@ -13,7 +13,7 @@ MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricKind(StrEnum):
-    """What Prometheus makes of the values."""
+    """The type of a metric in Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -162,12 +162,12 @@ class _Collector:
 def _family(metric: Metric, samples: Iterable[Sample]) -> Any:  # noqa: ANN401 (a foreign type)
     from prometheus_client import core  # noqa: PLC0415 (only a process that is scraped loads it)
 
-    made: Any = {
+    family_type: Any = {
         COUNTER: core.CounterMetricFamily,
         GAUGE: core.GaugeMetricFamily,
         HISTOGRAM: core.HistogramMetricFamily,
     }[metric.kind]
-    family = made(metric.name, metric.help, labels=metric.labels)
+    family = family_type(metric.name, metric.help, labels=metric.labels)
     for sample in samples:
         if metric.kind is HISTOGRAM:
             family.add_metric(sample.labels, sample.buckets, sample.value)

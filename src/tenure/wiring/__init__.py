@@ -44,7 +44,7 @@ from tenure.reconcilers import epoch
 from tenure.reconcilers.driver import ReconcilePolicy, reconciling
 from tenure.reconcilers.term import RetentionPeriods
 from tenure.settings import Settings
-from tenure.telemetry import both, watching
+from tenure.telemetry import build_observer, combine
 from tenure.upkeep.homes import STORE
 from tenure.wiring import providers as homes
 from tenure.wiring.bus import NATS_PAGE, probe_bus, publishing
@@ -228,7 +228,7 @@ async def managing(
                 settings,
                 plans=PLANS,
                 providers=providers,
-                observe=both(observe, watching(settings)),
+                observe=combine(observe, build_observer(settings)),
                 in_flight=InFlight(marks),
                 seal=LocalSeal(home / "secrets.key"),
                 pause=pause,

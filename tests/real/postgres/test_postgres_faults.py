@@ -166,7 +166,7 @@ def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
                     full = str(error)
             assert "is full: this was not kept" in full
             assert await store.write_problem() == "the disk of the PostgreSQL server is full"
-            with pytest.raises(StoreFull, match="what was accepted before is kept"):
+            with pytest.raises(StoreFull, match="Work accepted before is not affected"):
                 await store.commit(Change("", (), (operation("new"),), admits=True))
             assert await store.find(OperationRecord, ("kept",)) is not None
             assert await store.find(OperationRecord, (f"{number:04}",)) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.adapters.bus.webhook import signed
+from tenure.adapters.bus.webhook import signature_headers
 from tenure.app.events.subscriptions import secret_of, secret_text
 from tenure_agent import InvalidWebhook, verify
 
@@ -11,7 +11,7 @@ BODY, AT = b'{"a": 1}', 1_700_000_000.0
 
 
 def headers(*keys):
-    return signed("e-1", BODY, at=AT, secrets=keys or (KEY,))
+    return signature_headers("e-1", BODY, at=AT, secrets=keys or (KEY,))
 
 
 def test_what_was_signed_is_verified():
@@ -23,7 +23,7 @@ def test_what_was_signed_is_verified():
 
 def test_the_published_example_of_the_scheme_verifies():
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-    told = signed(
+    told = signature_headers(
         "msg_p5jXN8AQM9LWM0D4loKWxJek",
         b'{"test": 2432232314}',
         at=1_614_265_330,

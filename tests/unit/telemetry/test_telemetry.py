@@ -12,7 +12,7 @@ from opentelemetry.trace import StatusCode
 from tenure.core.endings import Done, NotYet, PerformedMove
 from tenure.core.errors import Defect, Rejected, StoreError, Unavailable
 from tenure.settings import Settings
-from tenure.telemetry import both, logs, watching
+from tenure.telemetry import build_observer, combine, logs
 from tenure.telemetry.spans import Spans, context_of
 
 CANARY = "canary-7c1"
@@ -31,14 +31,14 @@ def lines_of(caplog):
 def test_what_goes_well_writes_no_line(caplog):
     caplog.set_level(logging.DEBUG)
     for ending in (Done({"secret": CANARY}), NotYet(1.0, "soon")):
-        logs.log_trouble(performed(ending))
+        logs.log_failure(performed(ending))
     assert caplog.records == []
 
 
 def test_trouble_is_told_with_the_ids_to_find_it_by(caplog):
     caplog.set_level(logging.DEBUG)
-    logs.log_trouble(performed(Rejected(CANARY)))
-    logs.log_trouble(performed(Unavailable("busy")))
+    logs.log_failure(performed(Rejected(CANARY)))
+    logs.log_failure(performed(Unavailable("busy")))
     refused, again = lines_of(caplog)
     assert (refused["level"], again["level"]) == ("warning", "info")
     assert CANARY not in json.dumps(refused)
@@ -104,10 +104,10 @@ def test_every_attempt_of_an_operation_stands_in_its_one_trace(spans):
 
 
 def test_without_traces_only_the_log_is_told():
-    assert watching(Settings()) is logs.log_trouble
+    assert build_observer(Settings()) is logs.log_failure
     heard: list[PerformedMove] = []
-    watching(Settings(traces=True))(performed(Done()))
-    both(heard.append, None, heard.append)(performed(Done()))
+    build_observer(Settings(traces=True))(performed(Done()))
+    combine(heard.append, None, heard.append)(performed(Done()))
     assert len(heard) == 2
 
 
@@ -145,7 +145,7 @@ def written(filtered, message, at, *given, error=None, level=logging.WARNING):
 
 
 def test_what_goes_on_for_long_is_written_once_a_minute_with_how_often_it_was():
-    sparing = logs.Sparing()
+    sparing = logs.RepeatFilter()
     assert written(sparing, "it is away", 100.0)[0] == "it is away"
     assert written(sparing, "it is away", 101.0)[0] is None
     assert written(sparing, "another", 101.5)[0] == "another"
@@ -158,13 +158,13 @@ def test_what_goes_on_for_long_is_written_once_a_minute_with_how_often_it_was():
 
 def test_what_is_remembered_of_lines_has_a_bound(monkeypatch):
     monkeypatch.setattr(logs, "LINES_MAX", 1)
-    sparing = logs.Sparing()
+    sparing = logs.RepeatFilter()
     for message in ("a", "b", "c", "a"):
         assert written(sparing, message, 100.0)[0] == message
 
 
 def test_what_the_store_says_to_everybody_is_written_once_a_minute(monkeypatch):
-    sparing, away = logs.Sparing(), StoreError("The store cannot be used now: it is away.")
+    sparing, away = logs.RepeatFilter(), StoreError("The store cannot be used now: it is away.")
     assert written(sparing, "no lead: %s", 100.0, away)[0] == f"no lead: {away}"
     assert written(sparing, "no lead: %s", 101.0, away)[0] is None
     assert written(sparing, "no lease (%s)", 102.0, away)[0] == "no lease (as the store said above)"
@@ -181,7 +181,7 @@ def test_what_the_store_says_to_everybody_is_written_once_a_minute(monkeypatch):
 
 
 def test_an_error_of_ours_is_told_by_its_sentence_and_a_defect_by_its_place():
-    sparing = logs.Sparing()
+    sparing = logs.RepeatFilter()
     assert written(sparing, "not looked", 1e3, error=Unavailable("busy")) == (
         "not looked: busy",
         None,

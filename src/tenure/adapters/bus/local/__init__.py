@@ -15,7 +15,7 @@ Handler = Callable[[Outgoing], Awaitable[None]]
 
 
 class LocalBus:
-    """Keeps the promises of `tenure.ports.bus.Bus` by calling functions of this process."""
+    """Implements `tenure.ports.bus.Bus` by calling functions of this process."""
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self._handlers = handlers
@@ -35,7 +35,7 @@ class LocalBus:
             await handler(event)
         except CallerError as error:
             return Receipt(DeliveryVerdict.REFUSED, str(error))
-        except Exception as error:  # noqa: BLE001 (whatever it is, others are told all the same)
+        except Exception as error:  # noqa: BLE001 (other events are delivered all the same)
             log.info("event %s was not applied: %r", event.id, error)
             return Receipt(DeliveryVerdict.UNAVAILABLE, f"{type(error).__name__}: {error}")
         return DELIVERED

@@ -1,6 +1,6 @@
-"""Events by webhook: a signed POST to whatever URL a caller has named, and to nowhere else."""
+"""Events by webhook: a signed POST to the URL of a subscription, and to no other."""
 
 from tenure.adapters.bus.webhook.bus import WebhookBus
-from tenure.adapters.bus.webhook.signing import signed
+from tenure.adapters.bus.webhook.signing import signature_headers
 
-__all__ = ["WebhookBus", "signed"]
+__all__ = ["WebhookBus", "signature_headers"]

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from tenure.adapters.bus.webhook.lookups import Lookups, LookupsBusy, Resolve, resolve_name
-from tenure.adapters.bus.webhook.signing import signed
+from tenure.adapters.bus.webhook.signing import signature_headers
 from tenure.core.egress import EgressTarget, refuse_private, target_of
 from tenure.core.errors import Invalid
 from tenure.core.retry import WEBHOOK_BREAKER
@@ -103,8 +103,8 @@ class WebhookBus:
         self, destination: Destination, target: EgressTarget, event: Outgoing
     ) -> Receipt:
         breaker = self._breakers.get(destination.id, _UNBROKEN)
-        began = self._clock.monotonic()
-        left = breaker.open_until - began
+        started_at = self._clock.monotonic()
+        left = breaker.open_until - started_at
         if left > 0:
             often = f"it failed {breaker.failures} times in a row and is left alone for a while"
             return Receipt(DeliveryVerdict.UNAVAILABLE, f"{breaker.why}; {often}", left)
@@ -114,15 +114,15 @@ class WebhookBus:
             return Receipt(DeliveryVerdict.UNAVAILABLE, str(error))
         breaker = self._breakers.pop(destination.id, _UNBROKEN)  # whoever fails is put last
         if receipt.verdict is DeliveryVerdict.UNAVAILABLE:
-            self._breakers[destination.id] = self._failed(breaker, began, receipt.why)
+            self._breakers[destination.id] = self._after_failure(breaker, started_at, receipt.why)
             if len(self._breakers) > BREAKERS_MAX:
                 del self._breakers[next(iter(self._breakers))]
         return receipt
 
-    def _failed(self, breaker: _Breaker, began: float, why: str) -> _Breaker:
+    def _after_failure(self, breaker: _Breaker, started_at: float, why: str) -> _Breaker:
         """Count a failure, unless this call began before the last failure was known."""
         now = self._clock.monotonic()
-        failures = breaker.failures + (not breaker.failures or began >= breaker.failed_at)
+        failures = breaker.failures + (not breaker.failures or started_at >= breaker.failed_at)
         is_open = failures >= BREAK_AFTER
         return _Breaker(failures, now, now + WEBHOOK_BREAKER.first_seconds if is_open else 0.0, why)
 
@@ -134,7 +134,9 @@ class WebhookBus:
         headers = {
             "content-type": "application/cloudevents+json",
             "user-agent": "tenure",
-            **signed(event.id, event.body, at=self._clock.now(), secrets=destination.secrets),
+            **signature_headers(
+                event.id, event.body, at=self._clock.now(), secrets=destination.secrets
+            ),
         }
         try:
             async with asyncio.timeout(self._call_seconds):
@@ -142,7 +144,7 @@ class WebhookBus:
                     target.url, data=event.body, headers=headers, allow_redirects=False
                 ) as answer:
                     await _read(answer)
-                    return _judged(answer.status, answer.headers.get("retry-after", ""))
+                    return _receipt_of(answer.status, answer.headers.get("retry-after", ""))
         except TimeoutError:
             why = f"it did not answer within {self._call_seconds:g} s"
             return Receipt(DeliveryVerdict.UNAVAILABLE, why)
@@ -187,7 +189,7 @@ async def _read(answer: Any) -> None:
         answer.close()
 
 
-def _judged(status: int, retry_after: str) -> Receipt:
+def _receipt_of(status: int, retry_after: str) -> Receipt:
     """What an answer means: delivered, refused, or unavailable."""
     if 200 <= status < 300:  # noqa: PLR2004 (every success)
         return DELIVERED
@@ -200,5 +202,5 @@ def _judged(status: int, retry_after: str) -> Receipt:
         )
     if 400 <= status < 500 and status not in LATER:  # noqa: PLR2004
         return Receipt(DeliveryVerdict.REFUSED, why)
-    asked = int(retry_after) if retry_after.isdecimal() and len(retry_after) < 6 else 0  # noqa: PLR2004
-    return Receipt(DeliveryVerdict.UNAVAILABLE, why, min(float(asked), RETRY_SECONDS_MAX))
+    seconds = int(retry_after) if retry_after.isdecimal() and len(retry_after) < 6 else 0  # noqa: PLR2004
+    return Receipt(DeliveryVerdict.UNAVAILABLE, why, min(float(seconds), RETRY_SECONDS_MAX))

@@ -1,8 +1,8 @@
-"""Looking up names that callers have chosen: a name server that does not answer holds up its own.
+"""Resolves names that tenants have chosen; an unresponsive name server delays its tenant only.
 
-A lookup by the system cannot be stopped, and may outlast whoever asked.  So a name that is being
-looked up for a tenant is not looked up again for it, and no tenant has more than its share of the
-lookups under way.
+A lookup by the system cannot be cancelled and may outlast its caller.  So a name that is being
+looked up for a tenant is not looked up again for it, and the number of concurrent lookups of each
+tenant is bounded.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from tenure.concurrency import cancel_and_wait
 
 LOOKUPS_MAX: Final = 64
 LOOKUPS_OF_TENANT: Final = 8
-"""Of these at most."""
+"""Concurrent lookups of one tenant."""
 WAIT_SECONDS: Final = 2.0
 """How long a lookup waits for a free slot."""
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -30,12 +30,12 @@ class LookupsBusy(Exception):
 async def resolve_name(host: str, port: int) -> list[str]:
     """Every address of a name, as the system knows it.
 
-    It is asked by a thread of its own, for which nobody waits when the process ends.
+    Each lookup has a daemon thread, which does not delay the end of the process.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[list[str]] = loop.create_future()
 
-    def tell(found: list[str], error: Exception | None) -> None:
+    def resolve(found: list[str], error: Exception | None) -> None:
         if answer.done():
             return
         if error is None:
@@ -43,7 +43,7 @@ async def resolve_name(host: str, port: int) -> list[str]:
         else:
             answer.set_exception(error)
 
-    def ask() -> None:
+    def look_up() -> None:
         found: list[str] = []
         failure: Exception | None = None
         try:
@@ -52,9 +52,9 @@ async def resolve_name(host: str, port: int) -> list[str]:
         except (OSError, ValueError) as error:
             failure = error
         with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(tell, found, failure)
+            loop.call_soon_threadsafe(resolve, found, failure)
 
-    threading.Thread(target=ask, name="tenure looks up a name", daemon=True).start()
+    threading.Thread(target=look_up, name="tenure looks up a name", daemon=True).start()
     return await answer
 
 
@@ -74,7 +74,7 @@ class Lookups:
         if task is None:
             task = asyncio.create_task(self._look_up(*key), name=f"tenure looks up {host}")
             self._under_way[key] = task
-            task.add_done_callback(lambda done: self._ended(key, done))
+            task.add_done_callback(lambda done: self._on_end(key, done))
         return await asyncio.shield(task)
 
     async def _look_up(self, tenant: str, host: str, port: int) -> Sequence[str]:
@@ -91,10 +91,10 @@ class Lookups:
                 "its name cannot be looked up now: too many others still are"
             ) from None
 
-    def _ended(self, key: tuple[str, str, int], task: "asyncio.Task[Sequence[str]]") -> None:
+    def _on_end(self, key: tuple[str, str, int], task: "asyncio.Task[Sequence[str]]") -> None:
         del self._under_way[key]
         if not task.cancelled():
-            task.exception()  # whoever asked may have gone
+            task.exception()  # mark it as read; its caller may have been cancelled
 
     async def close(self) -> None:
         """Do not wait for running lookups."""

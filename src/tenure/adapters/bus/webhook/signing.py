@@ -1,7 +1,7 @@
 """The scheme of the Standard Webhooks: HMAC-SHA256 over id, time and body.
 
-While a secret is being changed there is one signature for each of the two, and a receiver is
-content with any that fits (`tenure_agent.webhook` verifies them).
+During a change of the secret there is one signature for each of the two secrets; a receiver accepts
+any that matches (`tenure_agent.webhook` verifies them).
 """
 
 import hmac
@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 
-def signed(event: str, body: bytes, *, at: float, secrets: Sequence[bytes]) -> dict[str, str]:
+def signature_headers(
+    event: str, body: bytes, *, at: float, secrets: Sequence[bytes]
+) -> dict[str, str]:
     """The headers of a delivery."""
     stamp = str(int(at))
     return {
@@ -21,5 +23,5 @@ def signed(event: str, body: bytes, *, at: float, secrets: Sequence[bytes]) -> d
 
 
 def _sign(event: str, stamp: str, body: bytes, secret: bytes) -> str:
-    said = f"{event}.{stamp}.".encode() + body
-    return b64encode(hmac.digest(secret, said, sha256)).decode()
+    content = f"{event}.{stamp}.".encode() + body
+    return b64encode(hmac.digest(secret, content, sha256)).decode()

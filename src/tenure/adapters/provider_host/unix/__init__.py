@@ -48,7 +48,7 @@ OpenProviders = Callable[[str], AbstractAsyncContextManager[Providers]]
 async def open_shared_providers(
     home: Path, open_providers: OpenProviders, *, clock: Clock, stopped_seconds: float = 0.0
 ) -> AsyncIterator[Providers]:
-    """Yield the providers of this home until the block is left.
+    """Yield the providers of this home until the block ends.
 
     The first process gets the providers themselves, and pays nothing for later clients.  A server
     that is stopped for `stopped_seconds` is killed; 0: never.
@@ -84,7 +84,7 @@ class _ProviderHost:
 
     @asynccontextmanager
     async def serve(self, issuer: str = "") -> AsyncIterator[Providers]:
-        """Open the providers and serve them until the block is left; _Held if another does."""
+        """Open and serve the providers until the block ends; _ServedElsewhere if another does."""
         try:
             lock = Lock.take(self._home / "providers")
         except StoreLocked:
@@ -111,7 +111,7 @@ class _ProviderHost:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Providers]:
-        """Be a client until the block is left; serve if no process does any more."""
+        """Be a client until the block ends; serve if no process does any more."""
         server = CurrentServer()
         async with background(self._follow_server(server), name="tenure provider client"):
             try:
@@ -132,7 +132,7 @@ class _ProviderHost:
         )
 
     async def _follow_server(self, server: CurrentServer) -> None:
-        """Use the server while watch is one, become it when watch is none; without end."""
+        """Use the server while there is one, and become it when there is none; never returns."""
         while True:
             await self._use_server(server)
             try:
@@ -150,7 +150,7 @@ class _ProviderHost:
                 await self._clock.sleep(AGAIN_SECONDS)
 
     async def _use_server(self, server: CurrentServer) -> None:
-        """Use the server, if watch is one, until its connection closes."""
+        """Use the server, if there is one, until its connection closes."""
         try:
             connection = await Connection.open(self._home)
         except OSError as error:

@@ -86,7 +86,7 @@ class Connection:
         self._close_writer()
 
     async def call(self, method: Method, arguments: dict[str, Any]) -> Any:
-        """The answer, as the port gives it; NotBegun if it is to be asked elsewhere."""
+        """Return the answer; CallNotStarted if the next server has to be called."""
         number = self._send_call(method, arguments)
         try:
             return self._read(method, await self._answer(method, arguments, number))

@@ -38,8 +38,8 @@ def peer_pid(one: PeerSocket) -> int:
 
 
 def _peer(one: PeerSocket) -> tuple[int, int]:
-    said = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    pid, uid, _ = CREDENTIALS.unpack(said)
+    credentials = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    pid, uid, _ = CREDENTIALS.unpack(credentials)
     return int(pid), int(uid)
 
 

@@ -1,9 +1,8 @@
-"""Which agents have invocations under way, as all processes of a home see it.
+"""Marks agents with running invocations, visible to all processes of a home.
 
-A mark is a shared lock on one byte of a file, at one of 2^62 places: where the agent's uid is
-hashed to, and beside it another for the wish that they end.  The kernel keeps it for as long as the
-process lives and no longer, so there is nothing to hand over and nothing to clean up: no writing,
-no server, no trace of a process that was killed.
+A mark is a shared lock on one byte of a file, at one of 2^62 offsets: the hash of the agent's uid.
+A second offset for each agent marks that its invocations have to end.  The kernel releases a lock
+when its process ends, so nothing has to be written, served or cleaned up.
 """
 
 import fcntl
@@ -27,28 +26,28 @@ class FileMarks:
         self._file = os.open(home / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def put(self, agent: str) -> None:
-        """Take the lock; only who asks whether it is there wants it for itself, and never does."""
+        """Take a shared lock at the agent's offset; it never conflicts, because all are shared."""
         self._ask(fcntl.F_OFD_SETLK, fcntl.F_RDLCK, agent)
 
     def lift(self, agent: str) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self._file >= 0:
             self._ask(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, agent)
 
     def cut(self, agent: str) -> None:
-        """The same, at the agent's other place."""
+        """Take a shared lock at the agent's second offset."""
         self.put(CUT + agent)
 
     def spare(self, agent: str) -> None:
-        """Let go of that lock."""
+        """Release the lock at the second offset."""
         self.lift(CUT + agent)
 
     def is_cut(self, agent: str) -> bool:
-        """Whether another has a lock at the other place."""
+        """Whether another process has a lock at the second offset."""
         return self.is_elsewhere(CUT + agent)
 
     def is_elsewhere(self, agent: str) -> bool:
-        """Whether another has a lock there; our own does not stand in our way."""
+        """Whether another process has a lock at the agent's offset; our own does not count."""
         found: int = FLOCK.unpack(self._ask(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, agent))[0]
         return found != fcntl.F_UNLCK
 
@@ -59,8 +58,8 @@ class FileMarks:
             self._file = -1
 
     def _ask(self, command: int, kind: int, agent: str) -> bytes:
-        place = int.from_bytes(blake2b(agent.encode(), digest_size=8).digest(), "big") >> 2
+        offset = int.from_bytes(blake2b(agent.encode(), digest_size=8).digest(), "big") >> 2
         try:
-            return fcntl.fcntl(self._file, command, FLOCK.pack(kind, os.SEEK_SET, place, 1, 0))
-        except (OSError, ValueError) as error:  # the latter of one that is closed
+            return fcntl.fcntl(self._file, command, FLOCK.pack(kind, os.SEEK_SET, offset, 1, 0))
+        except (OSError, ValueError) as error:  # ValueError if the file is closed
             raise Unavailable(f"{NAME} in the home cannot be locked ({error})") from None

@@ -50,9 +50,9 @@ class Method(NamedTuple):
     is_listing: bool
     reads: bool
 
-    def bind(self, arguments: tuple[object, ...], named: Mapping[str, object]) -> dict[str, Any]:
+    def bind(self, arguments: tuple[object, ...], keywords: Mapping[str, object]) -> dict[str, Any]:
         """Return the arguments by name, as the port calls them."""
-        return self.signature.bind(*arguments, **named).arguments
+        return self.signature.bind(*arguments, **keywords).arguments
 
     def decode(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as they were before they were sent, or raise ValidationError."""
@@ -107,10 +107,10 @@ METHODS: Mapping[str, Mapping[str, Method]] = {
 
 def describe(providers: Mapping[str, Provider]) -> dict[str, dict[str, object]]:
     """Return the attributes of these providers that clients get at once."""
-    described: dict[str, dict[str, object]] = {}
+    descriptions: dict[str, dict[str, object]] = {}
     for provider, names in DESCRIBED_ATTRIBUTES.items():
         values = {name: getattr(providers[provider], name) for name in names}
-        described[provider] = {
+        descriptions[provider] = {
             n: value() if callable(value) else value for n, value in values.items()
         }
-    return described
+    return descriptions

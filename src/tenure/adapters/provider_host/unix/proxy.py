@@ -31,9 +31,9 @@ class CurrentServer:
         self.why = "no process serves them"
         """Why none serves, for people."""
 
-    def set(self, served: ServedBy, description: Mapping[str, Any]) -> None:
+    def set(self, server: ServedBy, description: Mapping[str, Any]) -> None:
         """Use this server from now on."""
-        self._server, self.description = served, description
+        self._server, self.description = server, description
         self._is_set.set()
 
     def clear(self, why: str) -> None:
@@ -73,32 +73,32 @@ class ProviderProxy:
             call: Callable[..., Any] = self._list if method.is_listing else self._call
             setattr(self, method.name, partial(call, method))
 
-    async def _call(self, method: Method, *arguments: object, **named: object) -> object:
+    async def _call(self, method: Method, *arguments: object, **keywords: object) -> object:
         while True:
-            served = await self._current.wait(PATIENCE_SECONDS)
-            if not isinstance(served, Connection):
+            server = await self._current.wait(PATIENCE_SECONDS)
+            if not isinstance(server, Connection):
                 question: Callable[..., Awaitable[object]]
-                question = getattr(served[self._provider], method.name)
-                return await question(*arguments, **named)
+                question = getattr(server[self._provider], method.name)
+                return await question(*arguments, **keywords)
             try:
-                return await served.call(method, method.bind(arguments, named))
+                return await server.call(method, method.bind(arguments, keywords))
             except CallNotStarted:
-                await served.wait_closed()
+                await server.wait_closed()
 
     async def _list(
-        self, method: Method, *arguments: object, **named: object
+        self, method: Method, *arguments: object, **keywords: object
     ) -> AsyncIterator[object]:
         while True:
-            served = await self._current.wait(PATIENCE_SECONDS)
-            if isinstance(served, Connection):
-                items = served.list_items(method, method.bind(arguments, named))
+            server = await self._current.wait(PATIENCE_SECONDS)
+            if isinstance(server, Connection):
+                items = server.list_items(method, method.bind(arguments, keywords))
             else:
-                items = getattr(served[self._provider], method.name)(*arguments, **named)
+                items = getattr(server[self._provider], method.name)(*arguments, **keywords)
             try:
                 async for item in items:
                     yield item
             except CallNotStarted:  # no item was returned yet
-                await cast(Connection, served).wait_closed()
+                await cast(Connection, server).wait_closed()
             else:
                 return
 

@@ -54,7 +54,7 @@ class MessageTooLong(Exception):
 
 
 def encode(message: list[Any]) -> bytes:
-    """The message as it is sent; TooLong if it cannot be."""
+    """Encode a message with its length; MessageTooLong if it exceeds the limit."""
     try:
         body = json.dumps(message, separators=(",", ":"), default=_encodable).encode("ascii")
     except (ValueError, RecursionError) as error:

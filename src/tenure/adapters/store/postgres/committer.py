@@ -1,16 +1,16 @@
 """Group commit on a server: changes that are ready together share one transaction.
 
-There are a few lanes, each with a connection of its own; while one commits, the next batch collects
-and another lane may take it.  Two changes that touch one row never share a batch and are never
-under way at once: the later one waits, so each row sees its changes in the order they were handed
-in.  What must stand alone, a claim, waits for all before it and holds up all after it.
+There are a few lanes, each a writer connection.  While one commits, the next batch collects, and
+another lane may take it.  Two changes of one row never share a batch and never run at the same
+time: the later one waits, so each row gets its changes in the order of the calls.  A claim runs
+alone: it waits for all changes before it and delays all after it.
 
-If one change makes a batch fail, the batch is halved until the poisoned one fails alone.  One whose
-row a stranger holds is found the same way and put aside: it is tried again and again, what touches
-its rows waits behind it, and all others go on.  If the
-connection is lost after the server was asked to commit, the lost session is ended from another and
-the batch is looked up by its id: then it is answered, or tried again.  Only when that cannot be
-learned in time is its fate unknown, and everything is refused from then on.
+If one change makes a batch fail, the batch is halved until the failing change is alone.  A change
+whose row another program has locked is found in the same way and put aside: it is retried, changes
+of the same rows wait behind it, and all others go on.  If the connection is lost after COMMIT was
+sent, the lost session is ended from another connection and the batch is looked up by its id.  Then
+its callers are answered, or it is tried again.  Only if that is not possible in time is its outcome
+unknown; from then on everything is refused.
 """
 
 import asyncio
@@ -40,48 +40,48 @@ from tenure.core.retry import POSTGRES_COMMIT
 from tenure.ports.store import Change, CommitRefusal, Ring
 
 RESERVE_BYTES = 32 * 1024 * 1024
-"""Room that is kept for work already accepted, where somebody can tell how much there is."""
+"""Free disk space that is reserved for work already accepted, where it can be measured."""
 FULL_SECONDS = 10.0
-"""For how long new work is refused after the server has met a full disk."""
-HURRY_SECONDS = 0.1
-"""How long a row is waited for that was found to be held by somebody."""
+"""How long new work is refused after the server reported a full disk."""
+LOCK_RETRY_SECONDS = 0.1
+"""Lock timeout for a row that another program was found to have locked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """How the store uses its server."""
+    """Numbers of connections and the patience of the store."""
 
     writers: int = 2
     """Connections that write."""
     readers: int = 3
     """Connections that read."""
     patience_seconds: float = 30.0
-    """How long a lost server is waited for before callers are told."""
+    """How long calls wait for a lost server before they fail."""
 
 
 Try = Callable[[Session, str], Awaitable[Any]]
-"""Does something on a session, under the id by which it can be looked up."""
+"""Runs on a session, under the batch id by which its commit can be looked up."""
 
 
 class Work(NamedTuple):
-    """Something that stands alone: `run` does it, `recall` answers if it turns out to be done."""
+    """Work that runs alone: `run` performs it, `recall` reads its answer if it was committed."""
 
     run: Try
     recall: Try
 
 
 class Item:
-    """A change or work that was handed in, and who waits for it."""
+    """A change or work, with the future of its caller."""
 
-    __slots__ = ("answer", "future", "held_since", "parts", "work")
+    __slots__ = ("answer", "future", "locked_since", "parts", "work")
 
     def __init__(self, future: asyncio.Future[Any], parts: Parts | None, work: Work | None) -> None:
         self.future = future
         self.parts = parts
         self.work = work
         self.answer: Any = None
-        self.held_since = 0.0
-        """If somebody holds a row of it: since when that is known."""
+        self.locked_since = 0.0
+        """Time at which a row of it was found to be locked by another program; 0 if none is."""
 
 
 class PostgresCommitter:
@@ -111,27 +111,27 @@ class PostgresCommitter:
         self._room = room
         self._full_until = 0.0
         self._waiting: deque[Item] = deque()
-        self._touched: set[Any] = set()
-        """Rows and counters of batches under way."""
+        self._busy_keys: set[Any] = set()
+        """Rows and counters of running batches."""
         self._aside: list[Item] = []
-        """What waits for rows that somebody else holds."""
-        self._alone = False
+        """Changes whose rows another program has locked."""
+        self._runs_alone = False
         self._due = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._emptied: asyncio.Future[None] | None = None
-        self._ended: Callable[[], BaseException] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._refusal: Callable[[], BaseException] | None = None
         self._on_durable = on_durable
-        self.rang: Callable[[Ring], None] = lambda _ring: None
-        """Told of every ring that was committed."""
+        self.on_ring: Callable[[Ring], None] = lambda _ring: None
+        """Called with the ring (notification hint) of every committed change."""
 
-    # -------------------------------------------------------------------------------- handing in
+    # ---------------------------------------------------------------------------------- requests
 
     def commit(self, change: Change) -> asyncio.Future[CommitRefusal | None]:
-        """Apply the change; the future resolves when that is durable, or with the refusal."""
+        """Apply the change; the future resolves when it is durable, or with the refusal."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[CommitRefusal | None] = loop.create_future()
-        if self._ended is not None:
-            future.set_exception(self._ended())
+        if self._refusal is not None:
+            future.set_exception(self._refusal())
             return future
         try:
             parts = Parts(change)
@@ -142,10 +142,10 @@ class PostgresCommitter:
         return future
 
     def run(self, work: Work) -> asyncio.Future[Any]:
-        """Do this when everything handed in before it is done, and before anything later."""
+        """Run `work` after everything handed in before it, and before anything later."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self._ended is not None:
-            future.set_exception(self._ended())
+        if self._refusal is not None:
+            future.set_exception(self._refusal())
             return future
         self._hand_in(Item(future, None, work))
         return future
@@ -163,17 +163,17 @@ class PostgresCommitter:
         return full or asyncio.get_running_loop().time() < self._full_until
 
     def hurry(self) -> None:
-        """Wait for a lost server no longer than who is leaving can."""
+        """Shorten the patience for a lost server, because the process stops."""
         self._patience = min(self._patience, server.HURRY_SECONDS)
 
     async def close(self) -> None:
-        """Finish what was handed in; whatever comes later is refused."""
-        if self._ended is None:
-            self._ended = _closed
+        """Finish the changes handed in so far and refuse later ones."""
+        if self._refusal is None:
+            self._refusal = _store_closed
         if self._waiting or self._aside or len(self._idle) < len(self._lanes):
-            if self._emptied is None:
-                self._emptied = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._emptied)
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._drained)
         for place, session in enumerate(self._lanes):
             if session is not None:
                 await server.close(session.connection)
@@ -182,7 +182,7 @@ class PostgresCommitter:
     # ----------------------------------------------------------------------------------- batches
 
     def _start(self) -> None:
-        """Give every idle lane what is ready for it, the one that was busy last first."""
+        """Start a batch on every idle lane; the lane that was busy last comes first."""
         self._due = False
         while self._idle:
             batch = self._take()
@@ -190,8 +190,8 @@ class PostgresCommitter:
                 break
             self._begin(batch)
         rests = not self._waiting and not self._aside and len(self._idle) == len(self._lanes)
-        if rests and self._emptied is not None and not self._emptied.done():
-            self._emptied.set_result(None)
+        if rests and self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
     def _begin(self, batch: list[Item]) -> None:
         task = asyncio.get_running_loop().create_task(self._work(self._idle.pop(), batch))
@@ -199,61 +199,61 @@ class PostgresCommitter:
         task.add_done_callback(self._tasks.discard)
 
     def _take(self) -> list[Item]:
-        """The oldest that can share a batch; what must wait for others keeps its place."""
+        """The oldest items that can share a batch; items that must wait keep their order."""
         batch: list[Item] = []
-        if self._alone:
+        if self._runs_alone:
             return batch
-        waiting, touched = self._waiting, self._touched
-        left: list[Item] = []
-        behind, mine, counted = set[Any](), set[Any](), set[Any]()
-        held = {key for item in self._aside if item.parts is not None for key in item.parts.keys}
-        stuck = 0
-        while waiting and max(len(batch), len(left) - stuck) < BATCH_CHANGES_MAX:
+        waiting, busy = self._waiting, self._busy_keys
+        deferred: list[Item] = []
+        behind, own_keys, own_counters = set[Any](), set[Any](), set[Any]()
+        locked = {key for item in self._aside if item.parts is not None for key in item.parts.keys}
+        blocked = 0
+        while waiting and max(len(batch), len(deferred) - blocked) < BATCH_CHANGES_MAX:
             item = waiting[0]
             parts = item.parts
             if parts is None or parts.doubled is not None:
-                first = not batch and len(left) == stuck and not touched
+                first = not batch and len(deferred) == blocked and not busy
                 if first and len(self._idle) == len(self._lanes):
-                    self._alone = True
+                    self._runs_alone = True
                     batch.append(waiting.popleft())
                 break
             waiting.popleft()
             keys, counters = parts.keys, parts.counters
-            if held and not held.isdisjoint(keys):
-                left.append(item)
-                held |= keys
-                stuck += 1
+            if locked and not locked.isdisjoint(keys):
+                deferred.append(item)
+                locked |= keys
+                blocked += 1
             elif (
-                not touched.isdisjoint(keys)
-                or not mine.isdisjoint(keys)
+                not busy.isdisjoint(keys)
+                or not own_keys.isdisjoint(keys)
                 or (behind and not (behind.isdisjoint(keys) and behind.isdisjoint(counters)))
-                or not touched.isdisjoint(counters)
+                or not busy.isdisjoint(counters)
             ):
-                left.append(item)
+                deferred.append(item)
                 behind |= keys
                 behind |= counters
             else:
                 batch.append(item)
-                mine |= keys
-                counted |= counters
-        waiting.extendleft(reversed(left))
-        touched |= mine
-        touched |= counted
+                own_keys |= keys
+                own_counters |= counters
+        waiting.extendleft(reversed(deferred))
+        busy |= own_keys
+        busy |= own_counters
         return batch
 
     async def _work(self, lane: int, batch: list[Item]) -> None:
-        """See one batch through, answer, and take the next."""
+        """Perform one batch, start the next, and answer the callers."""
         try:
-            await self._see_through(lane, batch)
+            await self._perform(lane, batch)
         except CommitUnknown as unknown:
             self._die(unknown)
             for item in batch:
                 item.answer = item.answer or type(unknown)(str(unknown))
-        self._alone = False
+        self._runs_alone = False
         for item in batch:
             if item.parts is not None:
-                self._touched -= item.parts.keys
-                self._touched -= item.parts.counters
+                self._busy_keys -= item.parts.keys
+                self._busy_keys -= item.parts.counters
         self._idle.append(lane)
         self._start()
         for item in batch:
@@ -261,35 +261,35 @@ class PostgresCommitter:
                 continue
             _answer(item.future, item.answer)
             if item.answer is None and item.parts is not None and item.parts.change.ring:
-                self.rang(item.parts.change.ring)
+                self.on_ring(item.parts.change.ring)
         if self._on_durable is not None:
             self._on_durable()
 
-    async def _see_through(self, lane: int, batch: list[Item]) -> None:
+    async def _perform(self, lane: int, batch: list[Item]) -> None:
         if batch[0].work is not None:
-            await self._do(lane, batch[0], batch[0].work)
+            await self._run_work(lane, batch[0], batch[0].work)
             return
         ready = [item for item in batch if not self._refuse_new(item)]
-        await self._apply(lane, ready, hurried=batch[0].held_since > 0.0)
+        await self._apply(lane, ready, is_retry=batch[0].locked_since > 0.0)
 
     def _refuse_new(self, item: Item) -> bool:
         assert item.parts is not None  # noqa: S101 (work stands alone)
         if not item.parts.change.admits:
             return False
         if self.is_full:
-            item.answer = StoreFull(_FULL)
+            item.answer = StoreFull(_DISK_FULL)
             return True
         return False
 
-    async def _apply(self, lane: int, items: list[Item], *, hurried: bool = False) -> None:
-        """Apply these, each whole or refused; halve them if one is poisoned, or its row held."""
+    async def _apply(self, lane: int, items: list[Item], *, is_retry: bool = False) -> None:
+        """Apply these changes; halve them if one fails or has a locked row."""
         while items:
             batch = [item.parts for item in items if item.parts is not None]
             try:
                 name, at, doubled = self._fresh(), self._now(), batch[0].doubled is not None
-                write = partial(_write, batch, at, hurried=hurried)
-                await self._insist(lane, name, write, held_up=doubled)
-                if not doubled:  # a doubled change was rolled back
+                write = partial(_write, batch, at, is_retry=is_retry)
+                await self._run_until_known(lane, name, write, is_blocking=doubled)
+                if not doubled:  # a change with a doubled Put was rolled back
                     self._history.acknowledge(AcknowledgedBatch(name, at, ids_of(batch)))
             except BatchRefused as refusal:
                 for place, refused in refusal.answers.items():
@@ -304,63 +304,65 @@ class PostgresCommitter:
                 held = isinstance(error, asyncpg.LockNotAvailableError)
                 if len(items) > 1:
                     half = len(items) // 2
-                    await self._apply(lane, items[:half], hurried=held)
-                    await self._apply(lane, items[half:], hurried=held)
+                    await self._apply(lane, items[:half], is_retry=held)
+                    await self._apply(lane, items[half:], is_retry=held)
                 elif held:
                     self._put_aside(items[0], error)
                 else:
-                    items[0].answer = _poisoned(error)
+                    items[0].answer = _caller_error(error)
                 return
             if batch[0].doubled is not None:
                 items[0].answer = CommitRefusal(*batch[0].doubled)
             return
 
     def _put_aside(self, item: Item, error: Exception) -> None:
-        """Somebody holds a row of it: try it again later and alone, as long as that is borne."""
+        """Retry a change with a locked row later and alone, until the patience ends."""
         loop = asyncio.get_running_loop()
-        item.held_since = item.held_since or loop.time()
-        if loop.time() > item.held_since + self._patience:
+        item.locked_since = item.locked_since or loop.time()
+        if loop.time() > item.locked_since + self._patience:
             item.answer = server.translate_error(error, self._address)
             return
         self._aside.append(item)
-        loop.call_later(POSTGRES_COMMIT.cap_seconds, self._try_again, item)
+        loop.call_later(POSTGRES_COMMIT.cap_seconds, self._retry, item)
 
-    def _try_again(self, item: Item) -> None:
+    def _retry(self, item: Item) -> None:
         if item not in self._aside:
-            return  # everything has ended meanwhile
+            return  # the committer has failed meanwhile
         parts, loop = item.parts, asyncio.get_running_loop()
-        if parts is None or self._alone or not self._idle or self._is_touched(parts):
-            loop.call_later(POSTGRES_COMMIT.first_seconds, self._try_again, item)
+        if parts is None or self._runs_alone or not self._idle or self._is_busy(parts):
+            loop.call_later(POSTGRES_COMMIT.first_seconds, self._retry, item)
             return
         self._aside.remove(item)
-        self._touched |= parts.keys
-        self._touched |= parts.counters
+        self._busy_keys |= parts.keys
+        self._busy_keys |= parts.counters
         self._begin([item])
 
-    def _is_touched(self, parts: Parts) -> bool:
-        return not (self._touched.isdisjoint(parts.keys | parts.counters))
+    def _is_busy(self, parts: Parts) -> bool:
+        return not (self._busy_keys.isdisjoint(parts.keys | parts.counters))
 
-    async def _do(self, lane: int, item: Item, work: Work) -> None:
+    async def _run_work(self, lane: int, item: Item, work: Work) -> None:
         name, at = self._fresh(), self._now()
         try:
-            item.answer = await self._insist(lane, name, work.run, work.recall, held_up=True)
+            item.answer = await self._run_until_known(
+                lane, name, work.run, work.recall, is_blocking=True
+            )
             self._history.acknowledge(AcknowledgedBatch(name, at, ""))
         except StoreError as error:
             item.answer = error
-        except Exception as error:  # noqa: BLE001 (its caller is told)
-            item.answer = _poisoned(error)
+        except Exception as error:  # noqa: BLE001 (the caller gets it)
+            item.answer = _caller_error(error)
 
     # ----------------------------------------------------------------------------- a lost server
 
-    async def _insist(
-        self, lane: int, name: str, run: Try, recall: Try | None = None, *, held_up: bool
+    async def _run_until_known(
+        self, lane: int, name: str, run: Try, recall: Try | None = None, *, is_blocking: bool
     ) -> Any:
-        """Run it under this id, which is its own, until the server has said yes or no.
+        """Run it under this batch id until the server has committed or refused it.
 
-        If somebody holds a row of it, it is tried again only if all others are `held_up` by it.
+        If a row is locked, it is retried here only if it `is_blocking` all other work.
 
-        What may have been committed is looked up before anything else is said of it: while that is
-        in doubt no error is an answer.  Patience begins when something goes wrong.
+        A batch that may have been committed is looked up first; while that is in doubt no error is
+        returned.  The patience starts with the first error.
         """
         loop = asyncio.get_running_loop()
         since, pauses = 0.0, POSTGRES_COMMIT.delays()
@@ -368,35 +370,37 @@ class PostgresCommitter:
         while True:
             try:
                 session = await self._session(lane)
-                if doubtful and await _was_kept(session, doubtful, name):
-                    return None if recall is None else await _timed(recall(session, name))
+                if doubtful and await _was_committed(session, doubtful, name):
+                    return None if recall is None else await _with_timeout(recall(session, name))
                 doubtful = ""
-                return await _timed(run(session, name))
+                return await _with_timeout(run(session, name))
             except Exception as error:
                 since = since or loop.time()
-                if isinstance(error, asyncpg.LockNotAvailableError) and not (held_up or doubtful):
+                if isinstance(error, asyncpg.LockNotAvailableError) and not (
+                    is_blocking or doubtful
+                ):
                     raise
                 if not doubtful:
-                    doubtful = self._judged(lane, error)
+                    doubtful = self._classify(lane, error)
                 else:
-                    self._let_go(lane)
+                    self._drop_session(lane)
                 if loop.time() > since + self._patience:
-                    raise self._given_up(error, doubtful) from None
+                    raise self._patience_error(error, doubtful) from None
             await asyncio.sleep(next(pauses))
 
-    def _judged(self, lane: int, error: Exception) -> str:
-        """Whether to try again, and the session whose commit is in doubt; else it is raised."""
+    def _classify(self, lane: int, error: Exception) -> str:
+        """Return for a retry, with the session whose commit is in doubt; else raise the error."""
         if isinstance(error, asyncpg.DiskFullError):
             self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
             raise server.translate_error(error, self._address) from None
         if isinstance(error, server.GONE):
             if isinstance(error, asyncpg.InterfaceError) and self._is_open(lane):
-                raise error  # the statement was never sent: it makes no sense
-            return self._let_go(lane)
+                raise error  # the statement was never sent: it is invalid
+            return self._drop_session(lane)
         if not isinstance(error, server.BUSY):
             raise error
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-            self._let_go(lane)  # another server may have taken over
+            self._drop_session(lane)  # another server may have taken over
         return ""
 
     async def _session(self, lane: int) -> Session:
@@ -411,78 +415,78 @@ class PostgresCommitter:
         session = self._lanes[lane]
         return session is not None and not session.connection.is_closed()
 
-    def _let_go(self, lane: int) -> str:
-        """Give the connection up; its name if what it was asked to commit is in doubt."""
+    def _drop_session(self, lane: int) -> str:
+        """Terminate the connection; returns its name if a commit of it is in doubt."""
         session, self._lanes[lane] = self._lanes[lane], None
         if session is None:
             return ""
         session.connection.terminate()
         return session.name if session.sent else ""
 
-    def _given_up(self, error: BaseException, doubtful: str) -> BaseException:
+    def _patience_error(self, error: BaseException, doubtful: str) -> BaseException:
         if not doubtful:
             return server.translate_error(error, self._address)
         return CommitUnknown(
             f"The server was lost while it committed and cannot be reached ({error}): whether the"
-            " last changes were kept is known only when it can. Start this process again then."
+            " last changes were stored is known only when it can. Start this process again then."
         )
 
     def _die(self, unknown: CommitUnknown) -> None:
-        """Nobody knows what is kept: refuse everything from now on."""
-        self._ended = partial(type(unknown), str(unknown))
+        """Refuse everything after a commit with an unknown outcome."""
+        self._refusal = partial(type(unknown), str(unknown))
         waiting, self._waiting = [*self._aside, *self._waiting], deque()
         self._aside.clear()
         for item in waiting:
-            _answer(item.future, self._ended())
+            _answer(item.future, self._refusal())
 
 
 async def _write(
-    batch: Sequence[Parts], at: float, session: Session, name: str, *, hurried: bool
+    batch: Sequence[Parts], at: float, session: Session, name: str, *, is_retry: bool
 ) -> None:
-    await session.wait_for_rows(HURRY_SECONDS if hurried else server.LOCK_SECONDS)
+    await session.wait_for_rows(LOCK_RETRY_SECONDS if is_retry else server.LOCK_SECONDS)
     await session.apply(batch, name, at)
 
 
-async def _timed(asked: Awaitable[Any]) -> Any:
-    """A server that says nothing is gone, whatever it was asked."""
+async def _with_timeout(call: Awaitable[Any]) -> Any:
+    """Wait for a call to the server; after STATEMENT_SECONDS the server counts as lost."""
     async with asyncio.timeout(server.STATEMENT_SECONDS):
-        return await asked
+        return await call
 
 
-async def _was_kept(session: Session, lost: str, name: str) -> bool:
+async def _was_committed(session: Session, lost_session: str, name: str) -> bool:
     """Whether the batch of this id was committed; the session that sent it is ended first.
 
-    The row is written anew: with synchronous replication the server answers that only when the
-    standby has it, and so has all that was committed before.  The lost session may have been ended
-    while it waited for the standby, and its commit is visible all the same.
+    The row is updated: with synchronous replication the server answers only when the standby has
+    the update and everything committed before it.  The lost session may have been ended while it
+    waited for the standby; its commit is then visible on the primary all the same.
     """
     async with asyncio.timeout(server.STATEMENT_SECONDS):
-        await server.end_session(session.connection, lost)
+        await server.end_session(session.connection, lost_session)
         written = await session.connection.execute("UPDATE batch SET at = at WHERE id = $1", name)
     return str(written) != "UPDATE 0"
 
 
 def _answer(future: asyncio.Future[Any], answer: Any) -> None:
     if future.done():
-        return  # its caller stopped waiting; the change stands all the same
+        return  # the caller stopped waiting; the change is durable all the same
     if isinstance(answer, BaseException):
         future.set_exception(answer)
     else:
         future.set_result(answer)
 
 
-def _poisoned(error: Exception) -> TenureError:
-    """What the caller of a change that failed alone is told; nothing of the driver passes."""
+def _caller_error(error: Exception) -> TenureError:
+    """The error for the caller of a change that failed alone; no driver error leaves here."""
     if isinstance(error, TenureError):
         return error
     return Defect(f"This change cannot be written and was left out: {error}.")
 
 
-def _closed() -> StoreClosed:
+def _store_closed() -> StoreClosed:
     return StoreClosed("This store is closed: nothing was written.")
 
 
-_FULL = (
-    "The disk is nearly full: this was not accepted, and what was accepted before is kept."
-    " Make room and ask again."
+_DISK_FULL = (
+    "The disk is nearly full: this was not accepted. Work accepted before is not affected."
+    " Free space and retry."
 )

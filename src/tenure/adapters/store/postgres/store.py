@@ -54,7 +54,7 @@ class PostgresStore:
         self._readers = readers
         self._side = side
         self._queries = queries
-        committer.rang = side.ring
+        committer.on_ring = side.ring
 
     def listen(self, on_ring: Callable[[Ring], None]) -> None:
         """Call this for the rings of other processes; a hint, which may be lost."""
