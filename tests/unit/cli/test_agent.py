@@ -189,10 +189,10 @@ async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folde
         assert (code, err) == (1, "error: it would be undone: command: there is no such thing\n")
         create = ("agent", "create", "gone", "--command", "python3 nosuch.py")
         code, _, err = await typing(face, address)(*create, "--dry-run")
-        assert (code, "nosuch.py is no file here; the agent would look" in err) == (0, True)
+        assert (code, "nosuch.py is not a file here; the agent would search" in err) == (0, True)
         file.write_text("name: gone\nruntime: {command: [python3, ./nosuch.py]}")
         assert (
-            f"{folder}/nosuch.py is no file"
+            f"{folder}/nosuch.py is not a file"
             in (await typing(face, address)("plan", "-f", str(file)))[1]
         )
         create = ("agent", "create", "gone", "--command", "no-such-program")
@@ -249,11 +249,11 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         await face.plane.pause.remember(position=99, head="f" * 64)
         code, out, err = await tenure("audit", "verify")
         assert (code, "the head that this plane has seen last is not there" in out) == (1, True)
-        assert "written anew since\n" in err
+        assert "rewritten since\n" in err
         await face.plane.pause.remember(position=seen.position, head=seen.head)
         code, out, err = await tenure("audit", "verify", "--head", "0" * 64)
         assert (code, "broken:" in out, "line " in out) == (1, True, False)
-        assert "lines has that head: the audit log was cut off or written anew since, or" in err
+        assert "lines has that head: the audit log was truncated or rewritten since, or" in err
         code, out, err = await tenure("audit", "verify", "--head", "deadbeef")
         assert (code, "64 digits" in err) == (Exit.USAGE, True)
         changed = audit.BrokenChain(2, "entry 2 was changed, or the one before it was")

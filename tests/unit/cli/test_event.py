@@ -108,7 +108,7 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         asked = await agents.suspend_agent(face.plane, CALLER, "alpha")
         await face.until(asked.id, "WAITING")
         code, _, told = await tenure("agent", "create", "beta", "--command", "x")
-        assert (code, "tells what can be done" in told) == (1, True)
+        assert (code, "lists the possible commands" in told) == (1, True)
         code, _, told = await tenure("operation", "watch", asked.id, "--timeout", "0.1")
         assert code == 5
         assert "waits for the acknowledgement of billing since 20" in told
@@ -345,7 +345,7 @@ async def test_a_list_goes_on_after_an_event_that_is_named_by_its_id(face, typin
             assert out.split() == rest
         for odd in ("x", "-1", str(2**63), "\u00b2"):
             code, _, err = await tenure("event", "list", f"--after={odd}")
-            assert (code, "is no id of an event" in err) == (Exit.USAGE, True), odd
+            assert (code, "is not the id of an event" in err) == (Exit.USAGE, True), odd
 
 
 @api_test

@@ -39,22 +39,22 @@ def test_several_agents_stand_in_one_file_and_empty_documents_do_not_count(tmp_p
 def test_a_document_may_be_a_list_of_agents(tmp_path):
     assert trees('[{"name": "a"}, {"name": "b"}]', tmp_path) == [{"name": "a"}, {"name": "b"}]
     assert trees("[]", tmp_path) == []
-    assert "document 2: an agent is a mapping" in refused("[{name: a}, b]", tmp_path)
+    assert "document 2: an agent must be a mapping" in refused("[{name: a}, b]", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("name: a\nname: b\n", "line 2, column 1: the key 'name' is given twice"),
+        ("name: a\nname: b\n", "line 2, column 1: the key 'name' occurs twice"),
         ("name: a\nruntime:\n  env:\n    A: x\n    A: y\n", "line 5, column 5: the key 'A'"),
-        ("1: a\n", "a key is text; put it in quotes"),
-        ("? [a]\n: b\n", "a key is text"),
+        ("1: a\n", "a key must be text; put it in quotes"),
+        ("? [a]\n: b\n", "a key must be text"),
         ("name: [a\n", "line 2"),
-        ("- a\n", "an agent is a mapping"),
-        ("just words\n", "an agent is a mapping"),
+        ("- a\n", "an agent must be a mapping"),
+        ("just words\n", "an agent must be a mapping"),
         ("name: !!python/object:os.system a\n", "could not determine a constructor"),
         ("name: *gone\n", "found undefined alias"),
-        ("a: &a [*a]\n", "holds it"),
+        ("a: &a [*a]\n", "contains it"),
         ("a: \x07\n", "special characters"),
         ("a: " + "[" * 100 + "]" * 100, "nested more than 64 deep"),
         ("a: " + "[" * 1_000_000, "nested more than 64 deep"),
@@ -73,7 +73,7 @@ def test_aliases_may_repeat_a_part_but_not_unfold_into_a_bomb(tmp_path):
     bomb = "a0: &a0 [x, x]\n"
     bomb += "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
     started = time.monotonic()
-    assert "unfolds to more than 20000 values" in refused(bomb, tmp_path)
+    assert "expands to more than 20000 values" in refused(bomb, tmp_path)
     assert time.monotonic() - started < 30  # it would take years
 
 
@@ -140,7 +140,7 @@ def test_only_a_script_that_is_no_file_here_is_told_of(tmp_path):
         {"image": "agent"},
     ):
         assert files.missing_scripts({"runtime": runtime}) == []
-    told = [f"command: {script}.py is no file here"]
+    told = [f"command: {script}.py is not a file here"]
     assert files.missing_scripts({"runtime": {"command": ["python3", f"{script}.py"]}}) == told
 
 

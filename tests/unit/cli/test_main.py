@@ -182,7 +182,7 @@ def test_advice_names_what_it_is_about_or_is_left_out():
     assert ServerRefusal(409, {"code": "suspended"}).advice == ""
     assert ServerRefusal(409, {"code": "suspended"}, agent="a").advice == "tenure agent resume a"
     gone = {"code": "not_found", "detail": "there is no operation x"}
-    assert ServerRefusal(404, gone).advice == "tenure operation list shows which there are"
+    assert ServerRefusal(404, gone).advice == "tenure operation list shows the existing ones"
     assert ServerRefusal(404, {"code": "not_found", "detail": "there is no plan x"}).advice == ""
 
 

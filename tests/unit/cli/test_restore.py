@@ -54,7 +54,7 @@ def test_a_backup_without_the_store_says_how_new_its_audit_head_is(home, tmp_pat
         terms._replace(store="postgresql://tenure@db/tenure (schema tenure)")
     )
     code, out, _ = run_cli(capsys, home, "backup", str(tmp_path / "without"))
-    assert (code, "as the home remembers it" in out) == (0, True)
+    assert (code, "as last noted in the home" in out) == (0, True)
     code, out, told = run_cli(capsys, home, "restore", str(tmp_path / "without"), "--yes")
     assert (code, out) == (0, "the home is restored, its store is not; epoch 2\n")
     assert "and is unchanged: postgresql://tenure@db/tenure (schema tenure). If" in told

@@ -1,4 +1,4 @@
-"""`tenure audit`: what was done by whom, and that nobody has changed the log."""
+"""`tenure audit`: lists the audit log and verifies that it was not changed."""
 
 import re
 from itertools import islice
@@ -46,12 +46,12 @@ def list_audit(client: Client, *, after: int, limit: int | None, form: str) -> N
 
 def _text(verdict: Item) -> str:
     broken = verdict["broken"]
-    said = f"line {broken['position']}: {broken['why']}" if broken else ""
+    line = f"line {broken['position']}: {broken['why']}" if broken else ""
     return fields(
         [
             ("entries", str(verdict["entries"])),
             ("head", str(verdict["head"])),
-            ("broken", broken["why"] if broken and broken["head_missing"] else said),
+            ("broken", broken["why"] if broken and broken["head_missing"] else line),
         ]
     )
 
@@ -82,8 +82,8 @@ def _head(_: click.Context, option: click.Parameter, value: str) -> str:
 def verify(client: Client, *, head: str, form: str) -> None:
     """Verify the hash chain of the audit log; exit 1 if a line was changed.
 
-    A log that was cut off at its end shows only against a head from before: the server remembers
-    the last one that it has seen, and --head is one that you have kept elsewhere.
+    Missing lines at the end are detected only with an earlier head: the server remembers the last
+    head that it has seen, and --head is one that you exported before.
     """
     verdict = client.get(path("audit", "verify"), {"head": head} if head else None, seconds=570.0)
     name = nouns.ENTRY._replace(name=lambda one: str(one["head"]))
@@ -93,15 +93,15 @@ def verify(client: Client, *, head: str, form: str) -> None:
         perhaps = ", or it is not a head of this log" if head else ""
         raise CommandExit(
             Exit.FAILED,
-            f"none of the {verdict['entries']} lines has that head: the audit log was cut off or"
-            f" written anew since{perhaps}",
+            f"none of the {verdict['entries']} lines has that head: the audit log was truncated or"
+            f" rewritten since{perhaps}",
             advice=KEEP,
         )
     if broken:
         raise CommandExit(
             Exit.FAILED,
-            f"the audit log was changed: the lines before {broken['position']} are as they were"
-            " written, that one is not",
+            f"the audit log was changed: the lines before {broken['position']} are intact, that"
+            " line is not",
             advice=KEEP,
         )
     if form in TABLES:

@@ -24,10 +24,10 @@ NOUN = Noun((Column("PLANE", lambda one: str(one["plane"])),), lambda one: str(o
 def command(context: click.Context, *, target: Path, form: str) -> None:
     """Copy the store and the embedded providers' files to a new DIRECTORY, with a manifest.
 
-    Each copy is consistent in itself, and the directory has its name only when all is on disk.  It
-    is for its owner alone (0700).  No signing key, sealing key or token is in it: a restore makes
-    new ones.  What agents have in their own directories is not in it either, nor is a store that is
-    no file: PostgreSQL's own tools copy that.
+    Each copy is consistent in itself, and the directory gets its name only when everything is on
+    disk.  Only its owner can read it (0700).  It contains no signing key, sealing key or token: a
+    restore makes new ones.  It does not contain the agents' own directories, nor a store on
+    PostgreSQL: copy that with PostgreSQL's own tools.
     """
     from tenure.upkeep.backup import back_up
     from tenure.wiring import files_of_a_home, now
@@ -35,11 +35,11 @@ def command(context: click.Context, *, target: Path, form: str) -> None:
     home = server_location(context).directory()
     release = str(sys.modules["tenure"].__version__)
     try:
-        made = back_up(home, target, files_of_a_home(), release=release, now=now(), report=say)
+        manifest = back_up(home, target, files_of_a_home(), release=release, now=now(), report=say)
     except TenureError as error:
         raise CommandExit(Exit.FAILED, str(error)) from None
-    item = {"backup": str(target), **made._asdict()}
-    item["files"] = {name: one._asdict() for name, one in made.files.items()}
+    item = {"backup": str(target), **manifest._asdict()}
+    item["files"] = {name: one._asdict() for name, one in manifest.files.items()}
     show(
         item,
         NOUN,
@@ -61,7 +61,7 @@ def command(context: click.Context, *, target: Path, form: str) -> None:
 
 
 def _as_of(item: Item) -> str:
-    """How new the head is: of a store that is no file, what the home remembers of it."""
+    """A note that the head may be old: for a store on PostgreSQL it is the one in the home."""
     if not item["store"]:
         return ""
-    return " (as the home remembers it: the store may be further; tenure audit verify says)"
+    return " (as last noted in the home; tenure audit verify shows the store's current head)"

@@ -1,7 +1,7 @@
-"""`tenure doctor`: looks at everything a plane needs, and says what to do about what is missing.
+"""`tenure doctor`: checks everything that a plane needs, and gives advice.
 
-It changes nothing, here and on servers.  Each check is a function that returns findings; a finding
-that fails makes the exit code 1, a warning does not.
+It changes nothing, neither here nor on servers.  Each check is a function that returns results; a
+failure makes the exit code 1, a warning does not.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 OK, WARN, FAIL = "ok", "warn", "fail"
 PYTHON = (3, 11)
 SQLITE = (3, 51, 3)
-"""The first SQLite whose WAL cannot be reset under a reader; the store refuses any before it."""
+"""The first SQLite whose WAL cannot be reset under a reader; the store refuses older ones."""
 MIB = 1 << 20
 ROOM_FAIL_MIB, ROOM_WARN_MIB = 100, 1_024
 PROBE_SECONDS = 5.0
 PORT, PORT_MAX = 7450, 65_535
-WAITS = "operations are accepted and wait; they go on when it is back"
+WAITS = "operations are accepted and wait; they continue when it is back"
 
 
 class CheckResult(NamedTuple):
@@ -132,7 +132,7 @@ def home(directory: Path) -> Iterator[CheckResult]:
     """The home, its files and the free space on its disk."""
     above = next(one for one in (directory, *directory.absolute().parents) if one.exists())
     if not directory.exists():
-        yield CheckResult("home", WARN, f"{directory} is not there yet", "tenure up makes it")
+        yield CheckResult("home", WARN, f"{directory} does not exist yet", "tenure up makes it")
     elif not directory.is_dir():
         yield CheckResult(
             "home", FAIL, f"{directory} is not a directory", "name another: --home DIR"
@@ -148,7 +148,7 @@ def home(directory: Path) -> Iterator[CheckResult]:
         )
     free = shutil.disk_usage(above).free // MIB
     result = FAIL if free < ROOM_FAIL_MIB else WARN if free < ROOM_WARN_MIB else OK
-    advice = "" if result == OK else "make room: new work is refused on a full disk"
+    advice = "" if result == OK else "free some disk space: new work is refused on a full disk"
     yield CheckResult("disk", result, f"{free} MiB free", advice)
 
 
@@ -166,10 +166,12 @@ def epoch(directory: Path) -> Iterator[CheckResult]:
         return
     yield private("epoch file", file.path, 0o077)
     if memo.restoring:
-        advice = "the plane does not start: say tenure restore again"
+        advice = "the plane does not start: run tenure restore again"
         yield CheckResult("epoch", FAIL, f"a restore of {memo.restoring} was interrupted", advice)
     elif memo.held:
-        yield CheckResult("held", WARN, memo.held, "nothing moves: tenure restore --confirm")
+        yield CheckResult(
+            "held", WARN, memo.held, "operations are paused: tenure restore --confirm"
+        )
     else:
         yield CheckResult("epoch", OK, f"epoch {memo.epoch}")
 
@@ -180,7 +182,7 @@ def providers(directory: Path) -> Iterator[CheckResult]:
 
     process = current_holder(directory / "providers")
     if process and stopped_mark(process) is not None:
-        advice = f"kill -9 {process}: another takes over; or kill -CONT {process}: it goes on"
+        advice = f"kill -9 {process}: another takes over; or kill -CONT {process}: it continues"
         yield CheckResult("providers", FAIL, f"process {process} has them and is stopped", advice)
     elif process:
         yield CheckResult("providers", OK, f"served by process {process}")

@@ -1,4 +1,4 @@
-"""`tenure event`: what has happened, and what happens."""
+"""`tenure event`: lists stored events and follows new ones."""
 
 import json
 import time
@@ -17,12 +17,12 @@ from tenure.faces.cli.options import Command, Verbs, examples, output_option, wi
 from tenure.faces.cli.output import say, show_all
 
 SILENCE_SECONDS = 30.0
-"""A stream that is silent for so long is dead: there is a heartbeat every few seconds."""
+"""A stream without data for so long is dead: the server sends a heartbeat every few seconds."""
 AGAIN_SECONDS = 1.0
 
 
 class Position(click.ParamType[int]):
-    """The id of an event, or the position with which it begins."""
+    """The id of an event, or the position at its start."""
 
     name = "id"
 
@@ -32,7 +32,7 @@ class Position(click.ParamType[int]):
         """The position."""
         position = str(value).partition("-")[0]
         if not position.isdecimal() or int(position) > POSITION_MAX:
-            sentence = f"{value!r} is no id of an event, as `tenure event list` shows it"
+            sentence = f"{value!r} is not the id of an event, as `tenure event list` shows it"
             self.fail(sentence, param, ctx)
         return int(position)
 
@@ -150,9 +150,9 @@ def _stream(
     client: Client, query: dict[str, object], last: int
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
-    command_function = f"?{urlencode(query, doseq=True)}" if query else ""
+    query_string = f"?{urlencode(query, doseq=True)}" if query else ""
     with client.stream(
-        "GET", path("events") + command_function, headers=headers, seconds=SILENCE_SECONDS
+        "GET", path("events") + query_string, headers=headers, seconds=SILENCE_SECONDS
     ) as answer:
         if answer.status != 200:  # noqa: PLR2004 (the one that streams)
             raise client.refusal(answer)
@@ -164,7 +164,7 @@ def _stream(
             elif field == "event":
                 name = value
             elif field == "data" and name == "missed":
-                say("some events are no longer kept and were missed")
+                say("some events were missed: they are no longer stored")
             elif field == "data":
                 yield position, json.loads(value)
 

@@ -1,6 +1,6 @@
-"""How a command ends: one number for each kind of end, and the errors that carry it.
+"""The exit codes of commands, and the errors that carry them.
 
-A number is a promise to scripts: it never changes its meaning.
+Scripts depend on the codes: a code never changes its meaning.
 """
 
 import re
@@ -14,13 +14,13 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
-    """It failed, or was undone."""
+    """The operation failed or was undone."""
     USAGE = 2
-    """What was typed, or what a file says, makes no sense."""
+    """The command line or a file is invalid."""
     DIFFERS = 3
     """Files and agents differ; only with `--detailed-exitcode`."""
     AUTHENTICATION = 4
-    """No token, or one that is not good for this."""
+    """There is no token, or its role does not allow this."""
     TIMED_OUT = 5
     STUCK = 6
     """The operation needs an operator."""
@@ -33,13 +33,13 @@ OF_STATE: Final = {
     "ABANDONED": Exit.FAILED,
     "STUCK": Exit.STUCK,
 }
-"""How a command ends that waited for an operation, by the state that this settled in."""
+"""The exit code of a command that waited for an operation, by the operation's state."""
 
 REWOUND: Final = (
-    "see that the right server is the primary, then start it again: the plane is paused until"
+    "make sure that the right server is the primary, then start the plane again: it is paused until"
     " tenure restore --review and tenure restore --confirm"
 )
-"""The advice to who runs a process that stopped because its store had gone backwards."""
+"""The advice after a process stopped because its database lost acknowledged commits."""
 
 OF_STATUS: Final = {
     400: Exit.USAGE,
@@ -48,38 +48,38 @@ OF_STATUS: Final = {
     413: Exit.USAGE,
     422: Exit.USAGE,
 }
-"""How a command ends by the status of a refusal; by any other it has failed."""
+"""The exit code by the status of a refusal; for any other status it is FAILED."""
 
 ADVICE: Final = {
     "unauthenticated": "give a token: --token-file FILE, or TENURE_TOKEN=…",
-    "forbidden": "ask with a token of that role; an admin makes one: tenure token create",
-    "not_found": "tenure {noun} list shows which there are",
+    "forbidden": "use a token with that role; an admin makes one: tenure token create",
+    "not_found": "tenure {noun} list shows the existing ones",
     "name_taken": "tenure agent show {agent}",
     "wrong_state": "tenure agent show {agent}",
     "suspended": "tenure agent resume {agent}",
-    "not_ready": "try again in a moment; tenure operation list --open shows what is under way",
+    "not_ready": "try again in a moment; tenure operation list --open shows the open operations",
     "runtime_broken": "tenure agent logs {agent}",
     "operation_in_progress": (
         "tenure operation watch {operation}; suspend, resume and delete can wait for it: --queue"
     ),
     "queue_full": "tenure operation watch {operation}",
-    "awaits_acknowledgement": "tenure operation show {operation} tells what can be done",
+    "awaits_acknowledgement": "tenure operation show {operation} lists the possible commands",
     "commit_unknown": "once the control plane is back: tenure operation show {operation}",
-    "past_pivot": "there is only forward: tenure operation watch {operation}",
+    "past_pivot": "the operation can only go forward: tenure operation watch {operation}",
     "quota_exceeded": "tenure quota show",
     "starting": "tenure wait returns when it is ready",
-    "held": "tenure restore --review shows what confirming would mean, --confirm lets it go",
-    "not_leading": "say it again; of several processes another may lead: --address URL",
-    "store": "say it again; tenure doctor tells what is the matter with it",
-    "store_full": "make room, then say it again; tenure doctor tells how much there is",
+    "held": "tenure restore --review shows the effects, tenure restore --confirm ends the pause",
+    "not_leading": "try again; another process may be the leader: --address URL",
+    "store": "try again; tenure doctor checks the store",
+    "store_full": "free some disk space, then try again; tenure doctor shows the free space",
 }
-"""What to type next, by the code of a refusal."""
+"""The next command to try, by the code of a refusal."""
 ABSENT: Final = re.compile("there is no (agent|finding|operation|subscription|token) ")
-"""How the server says that something which can be listed is not there."""
+"""The server's text for a missing object of a kind that can be listed."""
 
 
 class CommandExit(Exception):
-    """The command ends here with this code; an empty sentence: all is said already."""
+    """The command ends with this code; an empty sentence: everything is printed already."""
 
     def __init__(self, code: Exit, sentence: str = "", *, advice: str = "") -> None:
         super().__init__(sentence)
@@ -95,10 +95,10 @@ class ServerRefusal(CommandExit):
         self.status = status
         self.problem_code = str(problem.get("code", ""))
         self.operation = str(problem.get("operation", ""))
-        said = str(problem.get("detail") or problem.get("title") or f"the server said {status}")
-        named = f" ({self.problem_code})" if self.problem_code else ""
+        detail = str(problem.get("detail") or problem.get("title") or f"status {status}")
+        suffix = f" ({self.problem_code})" if self.problem_code else ""
         advice = ADVICE.get(self.problem_code, "")
-        absent = ABSENT.match(said)
+        absent = ABSENT.match(detail)
         about = {
             "agent": agent,
             "operation": self.operation,
@@ -107,7 +107,7 @@ class ServerRefusal(CommandExit):
         if any(f"{{{name}}}" in advice and not value for name, value in about.items()):
             advice = ""
         super().__init__(
-            OF_STATUS.get(status, Exit.FAILED), said + named, advice=advice.format(**about)
+            OF_STATUS.get(status, Exit.FAILED), detail + suffix, advice=advice.format(**about)
         )
 
 

@@ -1,9 +1,9 @@
-"""Files that say what agents should be: read strictly, before anything is sent.
+"""Files with the specs of agents: parsed strictly, before anything is sent.
 
-A file is YAML (so JSON as well) with one agent in each document, or a list of them.  Words mean
-what they look like: `yes`, `on`, `010`, `2026-01-01` and `12:30` are text; numbers, `true`, `false`
-and `null` are what they say.  A key given twice is refused, and so is a file that unfolds to more
-than it shows.  Relative paths are meant from the file's own directory.
+A file is YAML (JSON included) with one agent in each document, or a list of agents.  Only numbers,
+`true`, `false` and `null` are not text: `yes`, `on`, `010`, `2026-01-01` and `12:30` are text.
+Duplicate keys are refused, and so are aliases that expand to very many values.  Relative paths are
+relative to the directory of the file.
 """
 
 import os
@@ -19,12 +19,12 @@ from tenure.faces.cli.exits import CommandExit, Exit
 
 BYTES_MAX = 1 << 20
 NODES_MAX = 20_000
-"""Values in one document, each alias counted with all that it stands for."""
+"""The maximum of values in one document, with all aliases expanded."""
 DEPTH_MAX = 64
 ENDINGS: Final = (".yaml", ".yml", ".json")
 STANDARD_INPUT: Final = "-"
 SCRIPTS: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".pl", ".php", ".jar")
-"""Endings of what a program is given to run."""
+"""File name endings of scripts."""
 MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -32,7 +32,7 @@ class AgentDocument(NamedTuple):
     """One agent of a file, its paths made absolute."""
 
     source: str
-    """The file, and which document of it if there are several."""
+    """The file, and the number of the document if there are several."""
     tree: dict[str, Any]
 
 
@@ -44,7 +44,7 @@ class Strict(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """A node that is not nested too deeply; seen while reading, so nothing deep is read."""
+        """Compose a node; refuse deep nesting while parsing."""
         if self.depth > DEPTH_MAX:
             raise yaml.composer.ComposerError(
                 problem=f"it is nested more than {DEPTH_MAX} deep",
@@ -56,7 +56,7 @@ class Strict(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 (as its parent)
-        """A mapping in which each key is text, and is there once."""
+        """Construct a mapping whose keys are text and unique."""
         seen: set[str] = set()
         for key, _ in node.value:
             if key.tag == MERGE:
@@ -65,11 +65,11 @@ class Strict(yaml.SafeLoader):
                 self.construct_object(key), str
             ):
                 raise yaml.constructor.ConstructorError(
-                    problem="a key is text; put it in quotes", problem_mark=key.start_mark
+                    problem="a key must be text; put it in quotes", problem_mark=key.start_mark
                 )
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    problem=f"the key {key.value!r} is given twice", problem_mark=key.start_mark
+                    problem=f"the key {key.value!r} occurs twice", problem_mark=key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
@@ -112,7 +112,7 @@ def _file(path: Path) -> Iterator[AgentDocument]:
 
 
 def documents(text: str, source: str, directory: Path) -> Iterator[AgentDocument]:
-    """Every agent in a text; empty documents are passed over."""
+    """All agents in a text; empty documents are skipped."""
     if len(text) > BYTES_MAX:
         raise file_error(source, f"it is longer than {BYTES_MAX} characters")
     try:
@@ -129,7 +129,7 @@ def documents(text: str, source: str, directory: Path) -> Iterator[AgentDocument
     for number, tree in enumerate(trees, 1):
         name = f"{source}, document {number}" if len(trees) > 1 else source
         if not isinstance(tree, dict):
-            raise file_error(name, "an agent is a mapping that begins with its name")
+            raise file_error(name, "an agent must be a mapping with a name")
         yield AgentDocument(name, resolve_paths(tree, directory))
 
 
@@ -146,14 +146,14 @@ def _trees(text: str) -> Iterator[Any]:
 
 
 def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values a node unfolds to; an error if that is too many, or has no end."""
+    """The number of values of a node with aliases expanded; an error if too many or cyclic."""
 
     def refuse(why: str) -> yaml.MarkedYAMLError:
         return yaml.MarkedYAMLError(problem=why, problem_mark=node.start_mark)
 
     if id(node) in known:
         if known[id(node)] == 0:
-            raise refuse("an alias stands for something that holds it")
+            raise refuse("an alias refers to a value that contains it")
         return known[id(node)]
     known[id(node)] = 0
     size = 1
@@ -162,7 +162,7 @@ def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
     elif isinstance(node, yaml.MappingNode):
         size += sum(_weigh(one, known) for pair in node.value for one in pair)
     if size > NODES_MAX:
-        raise refuse(f"it unfolds to more than {NODES_MAX} values")
+        raise refuse(f"it expands to more than {NODES_MAX} values")
     known[id(node)] = size
     return size
 
@@ -171,16 +171,16 @@ def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def resolve_paths(tree: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """The same agent with its relative paths made absolute, as seen from this directory.
+    """The same agent with paths relative to this directory made absolute.
 
-    That is its bundle, and without one every part of its command that begins with `./` or `../`,
+    Paths are its bundle or, without one, every part of its command that starts with `./` or `../`,
     the program if it is a path, and each argument that names a file there.
     """
-    made = dict(tree)
-    runtime = made.get("runtime")
+    resolved_tree = dict(tree)
+    runtime = resolved_tree.get("runtime")
     if not isinstance(runtime, dict):
-        return made
-    runtime = made["runtime"] = dict(runtime)
+        return resolved_tree
+    runtime = resolved_tree["runtime"] = dict(runtime)
     bundle, command = runtime.get("bundle"), runtime.get("command")
     if isinstance(bundle, str) and bundle:
         runtime["bundle"] = _absolute(bundle, directory)
@@ -189,7 +189,7 @@ def resolve_paths(tree: Mapping[str, Any], directory: Path) -> dict[str, Any]:
             _absolute(part, directory) if _is_path(part, number, directory) else part
             for number, part in enumerate(command)
         ]
-    return made
+    return resolved_tree
 
 
 def _absolute(part: str, directory: Path) -> str:
@@ -207,34 +207,34 @@ def _is_path(part: object, number: int, directory: Path) -> bool:
 
 
 def missing_scripts(spec: Mapping[str, Any]) -> list[str]:
-    """A sentence about the script of a resolved command that is no file here, if there is one.
+    """A warning if the script of a resolved command is not a file on this machine.
 
-    It may be what the agent is to write, or be where the server is: nobody is refused for it.
+    The agent may write the script itself, or it may be on the server, so this is no error.
     """
     runtime = spec["runtime"]
     for part in () if runtime.get("bundle") else runtime.get("command", ())[1:]:
         if part.endswith(SCRIPTS) and not part.startswith("-"):
             if not part.startswith("/"):
-                own = "the agent would look for it in its own directory, which begins empty"
-                return [f"command: {part} is no file here; {own}"]
-            return [] if os.path.isfile(part) else [f"command: {part} is no file here"]  # noqa: PTH113 (long names are no error)
+                own = "the agent would search it in its own directory, which is empty at first"
+                return [f"command: {part} is not a file here; {own}"]
+            return [] if os.path.isfile(part) else [f"command: {part} is not a file here"]  # noqa: PTH113 (long names are no error)
     return []
 
 
 def check(tree: Mapping[str, Any], *, source: str) -> dict[str, Any]:
-    """The spec as the server would keep it, or Ended with a sentence that names the field."""
+    """The spec in the form that the server stores; CommandExit that names an invalid field."""
     from tenure.app.agents import spec
     from tenure.core.errors import Invalid
 
     try:
         return spec.plain(spec.read_spec(dict(tree)))
     except Invalid as error:
-        said = str(error)
-        hint = "; put it in quotes" if "expected text; got `" in said else ""
-        raise file_error(source, said + hint) from None
+        text = str(error)
+        hint = "; put it in quotes" if "expected text; got `" in text else ""
+        raise file_error(source, text + hint) from None
 
 
 def file_error(source: str, why: str) -> CommandExit:
     """The refusal of a file."""
-    advice = "nothing was sent: mend it, and say it again"
+    advice = "nothing was sent: correct the file, then run the command again"
     return CommandExit(Exit.USAGE, f"{source}: {why}", advice=advice)

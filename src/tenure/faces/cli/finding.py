@@ -1,4 +1,4 @@
-"""`tenure finding`: what reconcilers have seen, and the word that it is settled."""
+"""`tenure finding`: lists findings of the reconcilers and resolves them."""
 
 from collections.abc import Sequence
 from itertools import islice

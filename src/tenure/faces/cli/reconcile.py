@@ -1,4 +1,4 @@
-"""`tenure reconcile`: let reconcilers look now."""
+"""`tenure reconcile`: runs reconcilers now."""
 
 import click
 
@@ -19,8 +19,8 @@ from tenure.faces.cli.output import TABLES, say, show_all
 def command(client: Client, *, name: str, dry_run: bool, form: str) -> None:
     """Run the reconciler NAME now, or all of them, and show the results; for admins.
 
-    They look by themselves as well. What they see is kept as findings: see tenure finding. Of
-    several processes the one that is asked takes the lead.
+    They also run by themselves. Their findings are stored: see tenure finding. Of several
+    processes the one that gets the request becomes the leader.
     """
     body = {"name": name, "dry_run": dry_run}
     answer = client.send(
@@ -30,14 +30,12 @@ def command(client: Client, *, name: str, dry_run: bool, form: str) -> None:
         seconds=570.0,
         check_command="tenure audit list",
     )
-    looks = list(answer["items"])
-    show_all(looks, nouns.RECONCILE_PASS, form=form)
+    passes = list(answer["items"])
+    show_all(passes, nouns.RECONCILE_PASS, form=form)
     if form in TABLES:
-        for check_command in looks:
-            for found in check_command["findings"]:
-                say(f"  {found['kind']} {found['body']['what']}")
-    failed = [str(check_command["reconciler"]) for check_command in looks if check_command["error"]]
+        for one in passes:
+            for finding in one["findings"]:
+                say(f"  {finding['kind']} {finding['body']['what']}")
+    failed = [str(one["reconciler"]) for one in passes if one["error"]]
     if failed:
-        raise CommandExit(
-            Exit.FAILED, f"{', '.join(failed)} could not look; see the log of the plane"
-        )
+        raise CommandExit(Exit.FAILED, f"{', '.join(failed)} failed; see the log of the plane")

@@ -211,12 +211,12 @@ def _start(options: UpOptions) -> None:
 
 def _home_in_use(home: Path, error: StoreLocked) -> CommandExit:
     """The error for a home in use: who uses it and, if it is a server, its address."""
-    there = where.first_listening(where.addresses(home))
-    if not where.is_listener(error.holder, there):
+    address = where.first_listening(where.addresses(home))
+    if not where.is_listener(error.holder, address):
         return CommandExit(Exit.FAILED, str(error))
     return CommandExit(
         Exit.FAILED,
-        f"a control plane already runs in {home}, at {there}: {error}",
+        f"a control plane already runs in {home}, at {address}: {error}",
         advice="use that one, or start another with its own home and port: tenure up --home DIR"
         " --port 0",
     )
@@ -332,7 +332,7 @@ def _say_ready(options: UpOptions, address: str, pause_reason: str) -> None:
     hint = f" --home {options.home}" if options.home != Path(where.NAME).absolute() else ""
     then = "tenure agent create NAME --command …"
     if pause_reason:
-        say(f"the plane is held: {pause_reason}; it answers reads and moves nothing")
+        say(f"the plane is paused: {pause_reason}; it answers reads, and no operation continues")
         then = "tenure restore --confirm"
     print(f"tenure is ready at {address}; next: {then}{hint}", flush=True)
 
@@ -360,7 +360,7 @@ async def ensure_admin_token(plane: Plane, file: Path, *, new: bool = False) -> 
         and (one.expires_at is None or one.expires_at > now)
     ]
     if admins and not new:
-        say(f"{file} holds no token that is known here; tenure up --new-token makes one")
+        say(f"{file} has no token that the plane knows; tenure up --new-token makes one")
         return
     if known or not token:
         secret = urlsafe_b64encode(plane.entropy.secret()).decode().rstrip("=")
