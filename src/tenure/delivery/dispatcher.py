@@ -2,7 +2,7 @@
 
 A destination that has read the feed up to a position need not read it again before there is an
 event that it subscribes to.  So thousands of idle destinations cost a commit nothing.  When a
-destination reads next, the dispatcher tells it which range of events it can skip.  A wakeup is a
+destination reads next, the dispatcher gives it the range of events that it can skip.  A wakeup is a
 hint: it may be lost, and every destination also polls from time to time.
 """
 
@@ -36,7 +36,7 @@ def poll_seconds(plane: Plane) -> float:
 
 
 class DestinationWatch:
-    """What the dispatcher knows of one destination."""
+    """The dispatcher's state for one destination."""
 
     def __init__(self, route: DestinationRoute) -> None:
         self.route = route

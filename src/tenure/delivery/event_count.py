@@ -12,7 +12,7 @@ from tenure.ports.store import TenantEvents
 
 PAGE = 1_000
 READER = "tenure:event-count"
-"""The name under which the feed shares out reads of old events; no tenant is called so."""
+"""The name that the feed uses as a tenant for these reads; no tenant can have this name."""
 
 
 class EventCounts:
@@ -20,7 +20,7 @@ class EventCounts:
 
     def __init__(self) -> None:
         self._token = 0
-        """The fence token under which they were counted; 0: they are not known."""
+        """The fence token under which they were counted; 0 if they are not known."""
         self._position = 0
         """Position of the newest event that is counted."""
         self._tenants: dict[str, TenantEvents] = {}
@@ -47,7 +47,7 @@ class EventCounts:
         return self._tenants[tenant].oldest - 1
 
     def drop(self, tenant: str, count: int, *, oldest: int = 0) -> None:
-        """So many events of a tenant are gone; all others of it are beyond `oldest`."""
+        """Count that so many events of a tenant were dropped; its others lie after `oldest`."""
         known = self._tenants.get(tenant)
         if known is None:
             return
@@ -57,7 +57,7 @@ class EventCounts:
             del self._tenants[tenant]
 
     def forget(self) -> None:
-        """They are not followed any more; the next `read` counts them."""
+        """Forget the counts; the next `read` counts all events again."""
         self._token = 0
         self._tenants = {}
 

@@ -36,7 +36,7 @@ PAGE = 500
 SKIPPED_MAX = 1_000
 """After so many events that a destination does not subscribe to, its cursor is moved."""
 PARKED_ATTEMPTS_MAX = 20
-"""After these a parked stream waits for a person, who replays or discards it."""
+"""After so many attempts a parked stream waits for an operator, who replays or discards it."""
 ISOLATION_ATTEMPTS = 5
 """After so many attempts without a delivery, an event of another agent is tried."""
 EVENTS_PER_YIELD = 32
@@ -149,7 +149,7 @@ async def deliver_page(
     parks = [_park(plane, route, agent, receipt, now) for agent, receipt in sent.failed.items()]
     writes: list[Put | Set | Drop] = [_letter(route, row) for row in unsent]
     writes += [*parks, _advance_cursor(route, cursor, last)]
-    # A stream that was discarded meanwhile takes no more letters: nobody would find them.
+    # Guards: no letter is added to a stream that was discarded meanwhile.
     agents = {str(row["agent"]) for row in unsent} & parked.keys()
     streams = [Is("parked", (route.id, agent), {"since": parked[agent]}) for agent in agents]
     if not await _commit(plane, leader, route, position, writes, guards=streams):

@@ -1,4 +1,4 @@
-"""How long the outbox has an event.
+"""How long the outbox keeps an event.
 
 Rule 1: an event that no destination needs any more is dropped when it is a day old.
 Rule 2: a tenant has a bounded number of events, and so have all tenants together.  Beyond the bound
@@ -6,8 +6,8 @@ the oldest events of the tenant are dropped, delivered or not.  If all tenants t
 many, the tenants that have most lose theirs first.
 
 A destination needs the events of its own tenant that it subscribes to and that lie beyond its
-cursor.  So a destination that takes nothing keeps only those in the outbox, up to the bound of its
-tenant, and no others.  What it did not receive is counted as missed in the commit that drops it.
+cursor.  So a destination that accepts nothing keeps only those events in the outbox, up to the
+bound of its tenant.  The commit that drops an undelivered event counts it as missed.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ from tenure.reconcilers.leader import Leader
 log = logging.getLogger("tenure.reconcilers")
 PAGE = 500
 """Events that are read together and dropped in one commit."""
-PAGES_IN_VAIN = 20
-"""Pages without an event to drop after which a round ends; the next round goes on from there."""
+IDLE_PAGES_MAX = 20
+"""A round ends after so many pages without an event to drop; the next round continues there."""
 ROUND_SECONDS = 5.0
 """A round that takes longer ends and is followed by another, so that the lease is renewed."""
 
 
 class RetentionLimits(NamedTuple):
-    """How much the outbox has at most."""
+    """The limits of the outbox."""
 
     seconds: float = OUTBOX_SECONDS
-    """Age at which an event that nobody needs is dropped."""
+    """Age at which an event that no destination needs is dropped."""
     tenant_max: int = OUTBOX_TENANT_MAX
     """Events of one tenant."""
     all_max: int = OUTBOX_MAX
@@ -59,7 +59,7 @@ class TrimResult(NamedTuple):
 
 
 class Subscriber(NamedTuple):
-    """What a destination subscribes to, and how far it is."""
+    """A destination with its filter and cursor."""
 
     name: str
     kind: str
@@ -88,7 +88,7 @@ class Retention:
         routes: Callable[[], Awaitable[Mapping[str, DestinationRoute]]],
         limits: RetentionLimits = RetentionLimits(),  # noqa: B008 (a value that nothing can change)
     ) -> None:
-        """`routes` reads every destination there is now."""
+        """`routes` reads all current destinations."""
         self.limits = limits
         self._plane = plane
         self._leader = leader
@@ -135,8 +135,8 @@ class Retention:
 
     async def _drop_old(self, before: float, subscribers: "Subscribers") -> int:
         """Rule 1: walk over the old events, and drop those that no destination needs."""
-        store, dropped, in_vain = self._plane.store, 0, 0
-        while in_vain < PAGES_IN_VAIN and not self._is_over():
+        store, dropped, idle_pages = self._plane.store, 0, 0
+        while idle_pages < IDLE_PAGES_MAX and not self._is_over():
             page = await store.list_events(after=self._walked, limit=PAGE)
             old = page[: _count_old(page, before)]
             drops = [row for row in old if not any(subscribers.needing(row))]
@@ -145,7 +145,7 @@ class Retention:
                     break
                 dropped += len(drops)
             else:
-                in_vain += 1
+                idle_pages += 1
             if len(old) < PAGE:
                 self._walked = 0
                 break
@@ -194,7 +194,7 @@ class Retention:
         return +Counter({name: one.total - bound for name, one in tenants.items()})
 
     async def _drop(self, rows: Sequence[Row], subscribers: "Subscribers", reason: str) -> bool:
-        """Drop these events in one commit, with what each destination misses by it.
+        """Drop these events in one commit that also counts them as missed where needed.
 
         False if a destination was deleted meanwhile: then nothing was written.
         """
@@ -234,7 +234,7 @@ class Subscribers:
     """All destinations, and up to where each tenant's events were dropped."""
 
     def __init__(self, cursors: Sequence[Row], routes: Mapping[str, DestinationRoute]) -> None:
-        """A cursor without a route may be of another release: it needs the events of everybody."""
+        """A cursor without a route may be of another release: it needs all events."""
         self.marks: dict[str, int] = {}
         """The position of the newest event that was dropped, by tenant."""
         self._of_tenant: dict[str, list[Subscriber]] = {}
@@ -257,7 +257,7 @@ class Subscribers:
             yield from (one for one in self._of_tenant.get(tenant, ()) if one.needs(row))
 
     def mark(self, tenant: str, position: int) -> Put | Set:
-        """Write down that events of a tenant up to there may be gone."""
+        """The row that says that events of a tenant up to this position may be gone."""
         key = (trimmed_cursor(tenant),)
         if tenant not in self.marks:
             return Put("cursor", key, {**NEW_CURSOR, "position": position})

@@ -125,7 +125,7 @@ async def _check_agent(
     everything = [await _inspect(plane, one, breaker) for one in await held_by(plane, row)]
     is_open_now, error = await _is_open(plane, row, everything, breaker)
     stands = standing(row, everything, is_open=is_open_now)
-    if stands is Standing.SHUT and await _has_changed(plane, row):
+    if stands is Standing.CLOSED and await _has_changed(plane, row):
         return False, 0, None
     not_repaired = _slots_not_repaired(row, everything, stands)
     credentials_difference = _credentials_difference(row, everything, stands, error)
@@ -202,14 +202,14 @@ def _slots_not_repaired(
     if row["state"] != AgentState.READY:
         return {}
     match stands:
-        case Standing.RUNS | Standing.REPLACED:
+        case Standing.RUNS | Standing.NEEDS_RUNTIME:
             return {}
         case Standing.DELETED:
             gone = [one.slot for one in everything if one.is_gone]
             return dict.fromkeys(gone, DELETED_ELSEWHERE.format(name=row["name"]))
-        case Standing.SHUT:
+        case Standing.CLOSED:
             return {RUNTIME: SUSPENDED_ELSEWHERE.format(name=row["name"])}
-        case Standing.UNTOLD:
+        case Standing.UNVERIFIED:
             return {RUNTIME: NOT_VERIFIED}
 
 
@@ -222,7 +222,7 @@ def _credentials_difference(
     """
     if any(one.is_dead for one in everything):
         return None
-    if stands is Standing.SHUT:
+    if stands is Standing.CLOSED:
         return FindingKind.DRIFT, CLOSED_ELSEWHERE.format(name=row["name"]), False
     text = f"are there, and whether the agent is open cannot be told: {error}"
     return (FindingKind.UNVERIFIABLE, text, False) if error else None

@@ -134,6 +134,6 @@ async def wait_forever() -> None:
 async def run_engine(engine: Engine[OperationHandle], pause: Pause) -> None:
     """Wait until the engine stops; if the plane is paused, start the engine at the pause's end."""
     if pause.why:
-        await pause.let_go.wait()
+        await pause.confirmation.wait()
         await engine.start()
     await engine.join()

@@ -80,10 +80,10 @@ async def test_a_held_plane_is_looked_at_and_let_go(face, typing):
         tenure = typing(face, address, "admin")
         code, _, err = await tenure("agent", "suspend", "one")
         assert (code, "tenure restore --review, then" in err) == (Exit.FAILED, True), err
-        face.plane.pause.is_over = True
+        face.plane.pause.must_restart = True
         _, _, err = await tenure("agent", "suspend", "one")
         assert "this process accepts no changes" in err, "another process is to be asked"
-        face.plane.pause.is_over = False
+        face.plane.pause.must_restart = False
         code, out, _ = await tenure("restore", "--review")
         assert (code, "paused: it was restored" in out) == (0, True)
         code, out, _ = await tenure("restore", "--review", "-o", "json")

@@ -131,7 +131,7 @@ async def test_a_dead_destination_holds_up_only_what_it_subscribes_to(harness):
 async def test_a_walk_over_events_that_are_needed_goes_on_in_the_next_round(harness, monkeypatch):
     """Events that a dead destination needs cost a round a few pages; the rest is dropped."""
     monkeypatch.setattr(retention, "PAGE", 2)
-    monkeypatch.setattr(retention, "PAGES_IN_VAIN", 3)
+    monkeypatch.setattr(retention, "IDLE_PAGES_MAX", 3)
     dead = Sink("dead")
     dead.down = True
     relay = relay_to_tenants(harness.plane, north=dead)

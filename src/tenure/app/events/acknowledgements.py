@@ -1,8 +1,8 @@
 """Acknowledgements: required subscribers that a suspend or delete waits for.
 
-Whom an operation waits for is written in the commit that accepts it.  An acknowledgement and the
-signal by which the operation learns of it are one commit too.  For a tenant that is strict nothing
-new is provisioned while any of them is missing.
+The commit that accepts an operation also writes which subscribers it waits for.  An acknowledgement
+and the signal to its operation are one commit too.  A strict tenant can create no agent while an
+acknowledgement is missing.
 """
 
 from collections.abc import Sequence
@@ -72,9 +72,9 @@ async def await_subscribers(
         return ChangePart()
     waits: Row = {"tenant": tenant, "agent": agent, "since": now}
     puts = tuple(Put("awaited", (operation, str(row["id"])), waits) for row in required)
-    # Nobody is waited for who was deleted since.
+    # Guards: a subscriber that was deleted meanwhile is not waited for.
     there = tuple(Is("subscription", (str(row["id"]),), {"tenant": tenant}) for row in required)
-    # A create that looked before this cannot commit after it.
+    # A create that has read the tenancy before this commit cannot commit after it.
     tenancy = await plane.store.find("tenancy", (tenant,))
     if tenancy is None:
         return ChangePart(there, puts)
@@ -95,8 +95,8 @@ async def require_acknowledgements(plane: Plane, tenant: str) -> ChangePart:
         first = missing[0]
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         message = (
-            f"nothing new is made before subscriber {first.name} has acknowledged operation"
-            f" {first.operation}, for which it is waited since {in_utc(first.since)}{others}"
+            f"no agent is created before subscriber {first.name} has acknowledged operation"
+            f" {first.operation}, which waits since {in_utc(first.since)}{others}"
         )
         raise Conflict(message, code=ConflictCode.AWAITS_ACKNOWLEDGEMENT, holder=first.operation)
     return ChangePart((Is("tenancy", (tenant,), {"revision": tenancy["revision"]}),))
@@ -108,7 +108,7 @@ def filter_of(subscription: Row) -> EventFilter:
     return EventFilter(str(subscription["agent"]), tuple(types))
 
 
-# --- what its step asks ---------------------------------------------------------------------------
+# --- reads of the waiting step --------------------------------------------------------------------
 
 
 async def missing_of(plane: Plane, operation: str) -> list[MissingAcknowledgement]:
@@ -131,10 +131,10 @@ async def acknowledge(
     why: str | None = None,
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> AcknowledgementView:
-    """Record that a subscriber has done its part; with `why` an operator says so in its place.
+    """Record that a subscriber has done its part; with `why` an operator acknowledges in its place.
 
-    Twice succeeds, and the first time stands.  What waits for one that is gone can be ended too.
-    Invalid if `why` says nothing.
+    A second acknowledgement succeeds and keeps the first time.  A wait for a deleted subscriber can
+    be acknowledged too.  Invalid if `why` is blank.
     """
     require(caller, Role.OPERATOR)
     if why is not None and not why.strip():
@@ -146,8 +146,8 @@ async def acknowledge(
             raise NotFound(f"there is no subscription {subscription}")
         raise NotFound(f"operation {operation} does not wait for subscription {subscription}")
     action = "subscription.acknowledge" if why is None else "subscription.override"
-    said = {} if why is None else {"why": why}
-    await _settle(plane, caller, row, action=action, said=said, idempotency=idempotency)
+    details = {} if why is None else {"why": why}
+    await _settle(plane, caller, row, action=action, details=details, idempotency=idempotency)
     found = await plane.store.find("awaited", (operation, subscription))
     return await _view(plane, found or row)
 
@@ -165,7 +165,7 @@ async def _settle(
     row: Row,
     *,
     action: str,
-    said: dict[str, str],
+    details: dict[str, str],
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> None:
     """Record an acknowledgement and signal its operation in one commit; retry on a conflict."""
@@ -174,9 +174,9 @@ async def _settle(
         now = plane.store.now()
         columns: Row = {"acknowledged_at": now, "principal": caller.principal}
         settled = Set("awaited", key, columns)
-        told = entry(caller, action, target=key[1], now=now, operation=key[0], **said)
+        audit_row = entry(caller, action, target=key[1], now=now, operation=key[0], **details)
         guards: tuple[Is, ...] = (Is("awaited", key, {"acknowledged_at": None}),)
-        writes: Writes = (settled, told)
+        writes: Writes = (settled, audit_row)
         live = await load_handle(plane.store, plane.catalogue, plane.id, key[0])
         if live is not None and live.progress.end is None:
             live.due_at = None  # so that it is set: a poll may have moved it
@@ -197,15 +197,15 @@ async def _settle(
 async def list_acknowledgements(
     plane: Plane, caller: Caller, subscription: str
 ) -> list[AcknowledgementView]:
-    """Every missing acknowledgement of a subscriber, oldest first; then some that it has given."""
+    """The missing acknowledgements of a subscriber, oldest first; then some of its earlier ones."""
     require(caller, Role.VIEWER)
     known = await plane.store.find("subscription", (subscription,))
     if known is None or known["tenant"] != caller.tenant:
         raise NotFound(f"there is no subscription {subscription}")
-    said: Row = {"tenant": caller.tenant, "subscription": subscription}
-    some = await plane.store.list_rows("awaited", said, limit=PAGE_MAX)
-    said["acknowledged_at"] = None
-    missing = [row async for row in every(plane.store, "awaited", said)]
+    columns: Row = {"tenant": caller.tenant, "subscription": subscription}
+    some = await plane.store.list_rows("awaited", columns, limit=PAGE_MAX)
+    columns["acknowledged_at"] = None
+    missing = [row async for row in every(plane.store, "awaited", columns)]
     rows = {row["operation"]: row for row in (*some, *missing)}
     found = [await _view(plane, row) for row in rows.values()]
     return sorted(found, key=lambda one: (one.acknowledged_at is not None, one.since))
@@ -228,18 +228,18 @@ async def set_strictness(
     require(caller, Role.ADMIN)
     key = (caller.tenant,)
     while True:
-        told = entry(
+        audit_row = entry(
             caller, "tenant.strict", target=caller.tenant, now=plane.store.now(), strict=strict
         )
         tenancy = await plane.store.find("tenancy", key)
         if tenancy is None:
             first: Row = {"strict": int(strict), "revision": 1}
-            change = Change("", (), (Put("tenancy", key, first), told))
+            change = Change("", (), (Put("tenancy", key, first), audit_row))
         else:
             revision = cast(int, tenancy["revision"])
             guard = Is("tenancy", key, {"revision": revision})
             row: Row = {"strict": int(strict), "revision": revision + 1}
-            change = Change("", (guard,), (Set("tenancy", key, row), told))
+            change = Change("", (guard,), (Set("tenancy", key, row), audit_row))
         view = Strictness(strict, await _missing(plane, caller.tenant))
         if await idempotency.commit(plane, change, view) is None:
             return view
@@ -265,14 +265,15 @@ async def wait_state_of(plane: Plane, row: Row) -> WaitState:
 async def close_wait(plane: Plane, caller: Caller, row: Row, fate: WaitState) -> bool:
     """Close a wait whose operation has ended or whose subscriber was deleted; twice succeeds.
 
-    False if it goes on, or only a newer release can tell its operation: a leader of that one does.
+    False if it still waits, or if only a newer release can signal its operation: a leader of that
+    release closes the wait.
     """
     if fate is WaitState.ENDED:
         key = (str(row["operation"]), str(row["subscription"]))
         await plane.store.commit(Change("", (), (Drop("awaited", key),)))
     elif fate is WaitState.GONE:
         try:
-            await _settle(plane, caller, row, action="subscription.release", said={})
+            await _settle(plane, caller, row, action="subscription.release", details={})
         except PlanUnknown:
             return False
     return fate is not WaitState.WAITS
@@ -284,12 +285,12 @@ async def _is_there(plane: Plane, row: Row) -> bool:
 
 
 async def _open_rows(plane: Plane, tenant: str) -> Sequence[Row]:
-    said: Row = {"tenant": tenant, "acknowledged_at": None}
-    return [row async for row in every(plane.store, "awaited", said)]
+    columns: Row = {"tenant": tenant, "acknowledged_at": None}
+    return [row async for row in every(plane.store, "awaited", columns)]
 
 
 async def close_stale_waits(plane: Plane, caller: Caller) -> int:
-    """Close the stale waits of a tenant; how many there were."""
+    """Close the stale waits of a tenant, and return their number."""
     closed = 0
     for row in await _open_rows(plane, caller.tenant):
         closed += await close_wait(plane, caller, row, await wait_state_of(plane, row))

@@ -118,7 +118,7 @@ def trimmed_cursor(tenant: str) -> str:
     return f"{TRIMMED}/{tenant}"
 
 
-async def _trimmed(plane: Plane, tenant: str) -> int:
+async def _trimmed_position(plane: Plane, tenant: str) -> int:
     """The position of the newest event of a tenant that was dropped, as far as is known."""
     rows = [await plane.store.find("cursor", (name,)) for name in (TRIMMED, trimmed_cursor(tenant))]
     return max((cast(int, row["position"]) for row in rows if row is not None), default=0)
@@ -128,22 +128,22 @@ async def position_of(plane: Plane, tenant: str, named: int) -> int:
     """The position that a reader names, but at most that of the newest event."""
     if not named:
         return 0
-    return min(named, max(await plane.feed.head(), await _trimmed(plane, tenant)))
+    return min(named, max(await plane.feed.head(), await _trimmed_position(plane, tenant)))
 
 
 async def list_events(
-    plane: Plane, caller: Caller, wanted: EventFilter, *, after: int = 0, limit: int = 100
+    plane: Plane, caller: Caller, event_filter: EventFilter, *, after: int = 0, limit: int = 100
 ) -> EventPage:
     """Events of the caller's tenant after a position, in the order of their commits."""
     limit = page_of(limit)
-    missed = after != 0 and after < await _trimmed(plane, caller.tenant)
+    missed = after != 0 and after < await _trimmed_position(plane, caller.tenant)
     found: list[Row] = []
     scanned, count = 0, max(limit, SCAN_ROWS)
     rows = await plane.feed.after(after, limit=count)
     while True:
         for row in rows:
             after = cast(int, row["position"])
-            if row["tenant"] == caller.tenant and wanted.has(row):
+            if row["tenant"] == caller.tenant and event_filter.has(row):
                 found.append(row)
                 if len(found) == limit:
                     return EventPage(found, after, more=True, missed=missed)

@@ -1,7 +1,7 @@
-"""Reactions: what the plane's own subscribers do when an agent's state has changed.
+"""Reactions: the plane's own subscribers to changes of agents' states.
 
-They hear of it as everybody does, by events, at least once; so each can be applied twice.  Each can
-be left out or replaced where a plane is wired.
+They receive events like other subscribers, at least once, so each of them can be applied twice.
+The wiring of a plane can leave out or replace each of them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,7 +32,7 @@ class Reaction(NamedTuple):
 async def remove_webhooks(plane: Plane, event: Outgoing) -> None:
     """Remove subscriptions to a deleted agent, once they have received its last event.
 
-    Unavailable while one was not: this comes again then, but not for ever.
+    Unavailable while one has not received it: the event is delivered again, for a limited time.
     """
     caller = Caller(event.tenant, f"event {event.id}", Role.OPERATOR)
     agent = await plane.store.find("agent", (event.agent,))
@@ -45,7 +45,7 @@ async def remove_webhooks(plane: Plane, event: Outgoing) -> None:
         else:
             waits.append(str(row["name"]))
     if waits:
-        raise Unavailable(f"{', '.join(waits)} is still to be told of {event.id}")
+        raise Unavailable(f"{', '.join(waits)} has not received {event.id} yet")
 
 
 async def release_quota(plane: Plane, event: Outgoing) -> None:

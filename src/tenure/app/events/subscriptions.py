@@ -1,8 +1,8 @@
-"""Subscriptions: which subscriber receives which events, and by which way.
+"""Subscriptions: which subscriber receives which events, and by which transport.
 
 A webhook is called, a NATS subject is published to, a pull subscription reads `/v1/events` itself.
-A secret is shown when it is made, and kept sealed; while it is being changed the one before signs
-as well.
+A secret is shown once, when it is made, and is stored sealed.  For a day after a rotation the
+previous secret signs as well.
 """
 
 from base64 import b64decode, b64encode
@@ -33,7 +33,7 @@ from tenure.ports.store import Change, ChangePart, Drop, Is, Put, Row, Set
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (how such a secret begins, as the Standard Webhooks have it)
 OVERLAP_SECONDS = 86_400.0
-"""How long the previous secret goes on signing beside a new one."""
+"""How long the previous secret continues to sign beside a new one."""
 LAST_EVENT_SECONDS = 4 * 3_600.0
 """How long a subscription of a deleted agent waits for its last delivery: less than the relay."""
 LETTERS_PER_COMMIT = 500
@@ -62,7 +62,7 @@ class SubscriptionRequest(NamedTuple):
 
 
 class SubscriptionView(NamedTuple):
-    """A subscription as it is shown: all but its secret."""
+    """A subscription as callers see it, without its secret."""
 
     id: str
     name: str
@@ -87,99 +87,99 @@ class SubscriptionView(NamedTuple):
 
 
 async def create_subscription(
-    plane: Plane, caller: Caller, asked: SubscriptionRequest, *, idempotency_key: str = ""
+    plane: Plane, caller: Caller, request: SubscriptionRequest, *, idempotency_key: str = ""
 ) -> tuple[SubscriptionView, str]:
-    """A new subscription and its secret.
+    """Create a subscription; returns it and its secret.
 
-    The same key and request give the same subscription for a day, with that secret unless it was
-    changed since.  If the subscription was deleted since, the first answer is given again.
+    The same key and request give the same subscription for a day, with the secret unless it was
+    rotated since.  If the subscription was deleted since, the first answer is given again.
     """
     require(caller, Role.OPERATOR)
-    who, hook = (caller.tenant, caller.principal), asked.kind is SubscriptionKind.WEBHOOK
-    keyed = identify(*who, SUBSCRIPTIONS, idempotency_key, asked._asdict(), has_secret=hook)
+    who, hook = (caller.tenant, caller.principal), request.kind is SubscriptionKind.WEBHOOK
+    idempotent = identify(*who, SUBSCRIPTIONS, idempotency_key, request._asdict(), has_secret=hook)
     now = plane.store.now()
-    if earlier := await keyed.find_holder(plane, now):
-        return await _repeat_answer(plane, caller, earlier, keyed)
-    agent = await _check_request(plane, caller, asked)
+    if earlier := await idempotent.find_holder(plane, now):
+        return await _repeat_answer(plane, caller, earlier, idempotent)
+    agent = await _check_request(plane, caller, request)
     name = uuid7(now, plane.entropy.bits())
     secret = plane.entropy.secret() if hook else b""
-    shown = secret_text(secret) if secret else ""
+    secret_shown = secret_text(secret) if secret else ""
     row: Row = {
-        "tenant": caller.tenant, "principal": caller.principal, "name": asked.name,
-        "kind": asked.kind, "target": asked.target, "agent": agent,
-        "types": encode(parse_types(asked.types)), "required": int(asked.required),
+        "tenant": caller.tenant, "principal": caller.principal, "name": request.name,
+        "kind": request.kind, "target": request.target, "agent": agent,
+        "types": encode(parse_types(request.types)), "required": int(request.required),
         "secret": _seal_secret(plane, name, secret) if secret else None,
         "revision": 1, "created_at": now, "updated_at": now,
     }  # fmt: skip
-    told = entry(
-        caller, "subscription.create", target=name, now=now, name=asked.name, kind=asked.kind,
-        where=asked.target, required=asked.required,
+    audit_row = entry(
+        caller, "subscription.create", target=name, now=now, name=request.name, kind=request.kind,
+        where=request.target, required=request.required,
     )  # fmt: skip
     writes: tuple[Put, ...] = (Put("subscription", (name,), row),)
     view = await _view(plane, {"id": name, **row})
-    if asked.kind is not SubscriptionKind.PULL:
-        # Whatever is committed from here on lies beyond it.
-        start = 0 if asked.from_start else await plane.feed.head()
+    if request.kind is not SubscriptionKind.PULL:
+        # All events that are committed from here on lie after this position.
+        start = 0 if request.from_start else await plane.feed.head()
         writes += (Put("cursor", (name,), {**NEW_CURSOR, "position": start}),)
         view = view._replace(position=start)
-    writes += _key_rows(plane, keyed, 1, view, shown, now=now)
+    writes += _key_rows(plane, idempotent, 1, view, secret_shown, now=now)
     while True:
         try:
             place = await _reserve(plane, caller.tenant)
             owned = await _ownership_edges(plane, caller, agent, name, now=now)
         except Conflict:
-            # What stands in the way may be the same request, carried out since we looked for it.
-            if earlier := await keyed.find_holder(plane, now):
-                return await _repeat_answer(plane, caller, earlier, keyed)
+            # The conflict may be with the same request, carried out since we read its key.
+            if earlier := await idempotent.find_holder(plane, now):
+                return await _repeat_answer(plane, caller, earlier, idempotent)
             raise
         guards = (*place.guards, *owned.guards)
-        change = Change("", guards, (*writes, *place.writes, *owned.writes, told))
+        change = Change("", guards, (*writes, *place.writes, *owned.writes, audit_row))
         if await plane.store.commit(change) is None:
             break
-        # Another was made, or one of its agents has changed: it is looked at again.
-        if earlier := await keyed.find_holder(plane, now):
-            return await _repeat_answer(plane, caller, earlier, keyed)
+        # Another subscription was created, or one of the agents has changed: read again.
+        if earlier := await idempotent.find_holder(plane, now):
+            return await _repeat_answer(plane, caller, earlier, idempotent)
     plane.subscription_changes.notify()
-    return await get_subscription(plane, caller, name), shown
+    return await get_subscription(plane, caller, name), secret_shown
 
 
 def _key_rows(
-    plane: Plane, keyed: IdempotentRequest, revision: int, view: SubscriptionView, secret: str,
+    plane: Plane, idempotent: IdempotentRequest, revision: int, view: SubscriptionView, secret: str,
     *, now: float,
 ) -> tuple[Put, ...]:  # fmt: skip
     """The row of the request's key, if it has one; it names the subscription and its secret."""
-    if not keyed.has_key:
+    if not idempotent.has_key:
         return ()
-    answer = keyed.encode_stored_answer(plane, msgspec.json.encode((view, secret)))
-    return keyed.rows(f"{view.id}/{revision}", now, answer=answer)
+    answer = idempotent.encode_stored_answer(plane, msgspec.json.encode((view, secret)))
+    return idempotent.rows(f"{view.id}/{revision}", now, answer=answer)
 
 
 async def _repeat_answer(
-    plane: Plane, caller: Caller, earlier: str, keyed: IdempotentRequest
+    plane: Plane, caller: Caller, earlier: str, idempotent: IdempotentRequest
 ) -> tuple[SubscriptionView, str]:
-    """What a request was answered with that came before: a subscription, of so many secrets.
+    """The answer to the earlier request with this key: its subscription, and its secret.
 
-    A secret that took the place of the one it was answered with is for whoever asked for that.
+    If the secret was rotated since, it is not returned: only the request that rotated it has it.
     """
     name, _, revision = earlier.partition("/")
     try:
         row = await get_subscription_row(plane, caller, name)
     except NotFound as error:
-        stored = await keyed.find_answer(plane)
+        stored = await idempotent.find_answer(plane)
         if stored is not None:
             return msgspec.json.decode(stored.body, type=tuple[SubscriptionView, str])
         message = f"{error}: this idempotency key was given for it, and it was deleted since"
         raise NotFound(message) from None
-    shown = row["secret"] is not None and str(row["revision"]) == revision
-    secret = secret_text(secrets_of(plane, row)[0]) if shown else ""
+    is_current = row["secret"] is not None and str(row["revision"]) == revision
+    secret = secret_text(secrets_of(plane, row)[0]) if is_current else ""
     return await _view(plane, row), secret
 
 
 async def _reserve(plane: Plane, tenant: str) -> ChangePart:
     """Reserve a place in the tenant's quota; Conflict `quota_exceeded` if it has as many as it may.
 
-    Two that take the last place at the same time are told apart by the revision.  How many they may
-    be is the word of this release, whatever it was when the tenant had its first: nobody sets it.
+    If two requests take the last place at the same time, the guard on the revision refuses one.
+    The limit is a constant of this release, and not the value that the quota's row has stored.
     """
     key = (tenant, SUBSCRIPTIONS)
     quota = await plane.store.find("quota", key)
@@ -198,9 +198,9 @@ async def _reserve(plane: Plane, tenant: str) -> ChangePart:
 async def _ownership_edges(
     plane: Plane, caller: Caller, agent: str, name: str, *, now: float
 ) -> ChangePart:
-    """The edges to a subscription: from its agent, and from the agent that asks.
+    """The edges to a subscription: from its agent, and from the agent that sends the request.
 
-    Conflict `wrong_state` if either is on its way out: nothing new goes below it.
+    Conflict `wrong_state` if either is being deleted: it can own nothing new.
     """
     guards: tuple[Is, ...] = ()
     writes: tuple[Put, ...] = ()
@@ -231,8 +231,8 @@ async def list_subscriptions(plane: Plane, caller: Caller) -> list[SubscriptionV
 
 async def rows_of(plane: Plane, tenant: str = "") -> list[Row]:
     """The rows of a tenant's subscriptions, or of all subscriptions."""
-    said: Row = {"tenant": tenant} if tenant else {}
-    return [row async for row in every(plane.store, "subscription", said)]
+    columns: Row = {"tenant": tenant} if tenant else {}
+    return [row async for row in every(plane.store, "subscription", columns)]
 
 
 async def get_subscription(plane: Plane, caller: Caller, name: str) -> SubscriptionView:
@@ -253,30 +253,30 @@ async def rotate_secret(
 ) -> tuple[SubscriptionView, str]:
     """Make a new secret; the previous one signs beside it for a day.
 
-    The same key gives the same secret for a day, unless it was changed again since: a request that
-    is told twice does not push out the secret that receivers still know.
+    The same key gives the same secret for a day, unless it was rotated again since.  So a repeated
+    request does not replace the secret that receivers still know.
     """
     require(caller, Role.OPERATOR)
     who = caller.tenant, caller.principal
-    keyed = identify(*who, "rotate", idempotency_key, name, has_secret=True)
+    idempotent = identify(*who, "rotate", idempotency_key, name, has_secret=True)
     now = plane.store.now()
-    if earlier := await keyed.find_holder(plane, now):
-        return await _repeat_answer(plane, caller, earlier, keyed)
+    if earlier := await idempotent.find_holder(plane, now):
+        return await _repeat_answer(plane, caller, earlier, idempotent)
     row = await get_subscription_row(plane, caller, name)
     if row["secret"] is None:
-        raise Invalid("only what is called by webhook has a secret")
+        raise Invalid("only a webhook subscription has a secret")
     secret, revision = plane.entropy.secret(), cast(int, row["revision"]) + 1
     change: Row = {
         "secret": _seal_secret(plane, name, secret), "secret_before": row["secret"],
         "before_until": now + OVERLAP_SECONDS, "updated_at": now, "revision": revision,
     }  # fmt: skip
-    told = entry(caller, "subscription.rotate", target=name, now=now)
+    audit_row = entry(caller, "subscription.rotate", target=name, now=now)
     guard = Is("subscription", (name,), {"revision": row["revision"]})
     write = Set("subscription", (name,), change)
     view = (await _view(plane, row))._replace(updated_at=now)
-    key = _key_rows(plane, keyed, revision, view, secret_text(secret), now=now)
-    if await plane.store.commit(Change("", (guard,), (write, *key, told))) is not None:
-        # Someone was faster: another who changes it, or the same request.
+    key = _key_rows(plane, idempotent, revision, view, secret_text(secret), now=now)
+    if await plane.store.commit(Change("", (guard,), (write, *key, audit_row))) is not None:
+        # Another request has changed the subscription first, or the same request was repeated.
         return await rotate_secret(plane, caller, name, idempotency_key=idempotency_key)
     plane.subscription_changes.notify()
     return await get_subscription(plane, caller, name), secret_text(secret)
@@ -308,33 +308,33 @@ async def remove(
     """
     name = str(row["id"])
     now = plane.store.now()
-    told = entry(caller, "subscription.delete", target=name, now=now, name=row["name"])
+    audit_row = entry(caller, "subscription.delete", target=name, now=now, name=row["name"])
     there = Is("subscription", (name,), {"tenant": row["tenant"]})
-    gone = [Drop("subscription", (name,)), Drop("cursor", (name,))]
+    drops = [Drop("subscription", (name,)), Drop("cursor", (name,))]
     owners = await ownership.owners_of(plane, name, EdgeKind.WEBHOOK)
-    gone += [ownership.drop_edge(one) for one in owners]
-    change = Change("", (there, *guards), (*gone, told))
+    drops += [ownership.drop_edge(one) for one in owners]
+    change = Change("", (there, *guards), (*drops, audit_row))
     refused = await idempotency.commit(plane, change, view)
     if refused is not None and refused.what.table != "subscription":
         return False
     plane.subscription_changes.notify()
     await drop_letters(plane, name)
-    # Nothing can be accepted that waits for it from here on; if we die now, a reconciler releases.
+    # From here on no new operation waits for it.  If we die now, a reconciler closes the waits.
     await acknowledgements.release(plane, caller, name)
     return True
 
 
 async def has_received_all(plane: Plane, subscription: Row) -> bool:
-    """Whether it has received all its events; a pull subscription counts as having."""
+    """Whether it has received all its events; always true for a pull subscription."""
     name = str(subscription["id"])
     cursor = await plane.store.find("cursor", (name,))
     if cursor is None:
         return True
     if await plane.store.count_rows("parked", {"destination": name}):
         return False
-    wanted = acknowledgements.filter_of(subscription)
+    event_filter = acknowledgements.filter_of(subscription)
     rows = await plane.feed.after(cast(int, cursor["position"]), limit=PAGE_MAX)
-    return len(rows) < PAGE_MAX and not any(wanted.has(row) for row in rows)
+    return len(rows) < PAGE_MAX and not any(event_filter.has(row) for row in rows)
 
 
 async def may_be_removed(plane: Plane, subscription: Row, agent: Row | None) -> bool:
@@ -348,7 +348,7 @@ async def may_be_removed(plane: Plane, subscription: Row, agent: Row | None) -> 
 async def drop_letters(plane: Plane, destination: str, *, guards: tuple[Is, ...] = ()) -> bool:
     """Drop the dead letters of a destination that is gone; False if a guard refused.
 
-    With the streams last: if we die now, they are what a reconciler finds the letters by.
+    The streams are dropped last: if we die before, a reconciler finds the letters by them.
     """
     for table in ("letter", "parked"):
         while rows := await plane.store.list_rows(
@@ -396,27 +396,28 @@ def secret_of(shown: str) -> bytes:
     return b64decode(shown.removeprefix(SECRET_PREFIX))
 
 
-async def _check_request(plane: Plane, caller: Caller, asked: SubscriptionRequest) -> str:
-    """Check a request; the uid of its agent, or "".  Invalid if the request makes no sense."""
-    if not NAME.fullmatch(asked.name):
+async def _check_request(plane: Plane, caller: Caller, request: SubscriptionRequest) -> str:
+    """Check a request, and return the uid of its agent or ""; Invalid if a field is wrong."""
+    if not NAME.fullmatch(request.name):
         raise Invalid("name: a lower-case letter, then such letters, digits and -; 63 at most")
-    match asked.kind:
+    match request.kind:
         case SubscriptionKind.WEBHOOK:
-            target_of(asked.target, loopback=plane.allow_local_webhooks)
+            target_of(request.target, loopback=plane.allow_local_webhooks)
         case SubscriptionKind.NATS:
-            if not SUBJECT.fullmatch(asked.target):
+            if not SUBJECT.fullmatch(request.target):
                 raise Invalid("target: a subject is words of letters, digits, _ and -, with dots")
         case SubscriptionKind.PULL:
-            if asked.target:
+            if request.target:
                 raise Invalid("target: a pull subscription has none: it reads /v1/events")
-    wanted, ends = EventFilter(types=parse_types(asked.types)), WAITED_FOR.values()
-    if asked.required and not any(wanted.has({"type": event}) for event in ends):
+    event_filter, ends = EventFilter(types=parse_types(request.types)), WAITED_FOR.values()
+    if request.required and not any(event_filter.has({"type": event}) for event in ends):
         raise Invalid(
-            f"required: it hears of neither {' nor '.join(ends)}, so nobody would wait for it"
+            f"required: its types include neither {' nor '.join(ends)}, so no operation would wait"
+            " for it"
         )
-    if not asked.agent:
+    if not request.agent:
         return ""
-    return str((await get_agent_row(plane, caller, asked.agent))["uid"])
+    return str((await get_agent_row(plane, caller, request.agent))["uid"])
 
 
 def _seal_secret(plane: Plane, name: str, secret: bytes) -> str:

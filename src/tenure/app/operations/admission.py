@@ -1,7 +1,7 @@
 """Admission of operations: a request becomes an operation that is on disk and will end.
 
-What an operation locks, guards and writes is said by whoever admits it; here it is committed, once
-for each idempotency key.
+The caller of `submit` decides which lock, guards and rows the operation has.  This module commits
+them, once for each idempotency key.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -49,11 +49,11 @@ OPERATION = Header(
 
 
 class Accept(Struct, frozen=True):
-    """Ask for an operation.
+    """A request for an operation.
 
     Args:
         plan: the plan's name; the newest version is used.
-        agent: the agent's uid; empty makes a new one.
+        agent: the agent's uid; if empty, a new one is made.
         input: plain data for the plan's steps.
         idempotency_key: the same key and request answer with the same operation for a day.
     """
@@ -65,20 +65,20 @@ class Accept(Struct, frozen=True):
     principal: str = "local"
     idempotency_key: str = ""
     route: str = "operations"
-    """What the key is for: the same key may be used anew for another verb."""
+    """The scope of the idempotency key: another route may use the same key for another request."""
 
 
 class Admission(NamedTuple):
-    """What a new operation locks, the guards checked at commit, the rows written in it."""
+    """Admission of a new operation: the row it locks, guards of its commit, rows written in it."""
 
     agent: str
     generation: int
     guards: tuple[Is, ...] = ()
     writes: Writes = ()
     input: Mapping[str, object] | None = None
-    """The input of the steps, if it is not what the caller sent."""
+    """The input of the steps, if it differs from the caller's input."""
     rings: tuple[Ring, ...] = ()
-    """Other operations that are woken once this one is on disk, in whichever process."""
+    """Other operations that are woken once this one is on disk, in any process."""
     headers: tuple[Header, ...] = ()
     lines: tuple[Line, ...] = ()
     is_new: bool = False
@@ -86,7 +86,7 @@ class Admission(NamedTuple):
 
 
 Admit = Callable[[float, str], Awaitable[Admission]]
-"""Reads what is there at this time, and admits the operation of this id or refuses it."""
+"""Reads the current rows, and admits the operation of this id or raises a refusal."""
 
 
 async def accept(plane: Plane, command: Accept) -> OperationView:
@@ -96,7 +96,7 @@ async def accept(plane: Plane, command: Accept) -> OperationView:
 
 
 async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
-    """Accept an operation as `admit` allows it, which is asked again if a guard fails."""
+    """Accept an operation as `admit` allows it; `admit` is called again if a guard fails."""
     plan = plane.catalogue.newest(command.plan)
     if not isinstance(command.input, dict):
         message = f"the input must be a dict of plain data, not a {type(command.input).__name__}"
@@ -106,18 +106,18 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
     refuse_odd_name("tenant", command.tenant)
     refuse_odd_name("principal", command.principal)
     refuse_odd_key(command.idempotency_key)
-    keyed = _identify(command) if command.idempotency_key else None
+    idempotent = _identify(command) if command.idempotency_key else None
     while True:
         now = plane.store.now()
-        earlier = None if keyed is None else await keyed.find_holder(plane, now)
+        earlier = None if idempotent is None else await idempotent.find_holder(plane, now)
         if earlier:
             return await get_operation(plane, command.tenant, earlier)
         operation = uuid7(now, plane.entropy.bits())
         try:
             admission = await admit(now, operation)
         except Conflict:
-            # What stands in the way may be the same request, accepted since we looked for it.
-            twin = None if keyed is None else await keyed.find_holder(plane, now)
+            # The conflict may be with the same request, which was accepted since we read its key.
+            twin = None if idempotent is None else await idempotent.find_holder(plane, now)
             if not twin:
                 raise
             return await get_operation(plane, command.tenant, twin)
@@ -137,8 +137,8 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
         worker = plane.engine.worker
         if worker:
             live.token, live.worker, live.state = 1, worker, OperationState.RUNNING
-        key_rows = () if keyed is None else keyed.rows(operation, now)
-        pending = _accepted(live, command.principal, admission, key_rows, text=text, now=now)
+        key_rows = () if idempotent is None else idempotent.rows(operation, now)
+        pending = _acceptance(live, command.principal, admission, key_rows, text=text, now=now)
         try:
             refused = await plane.store.commit(pending.change)
         except CommitUnknown as error:
@@ -153,7 +153,7 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
             return operation_views.view_accepted(live, now)
 
 
-def _accepted(
+def _acceptance(
     live: OperationHandle,
     principal: str,
     admission: Admission,
@@ -178,7 +178,7 @@ def _accepted(
         live.id, admission.guards, key_rows, waits_for_space,
         ring=together(*rings), headers=headers, lines=lines,
     )  # fmt: skip
-    if admission.writes:  # they come first: what they tell of the agent is told first
+    if admission.writes:  # first, so that events of the agent precede those of the operation
         change = change.plain()
         change = replace(change, writes=admission.writes + change.writes)
     return PendingChange(change, live.progress, live.state, 0.0, 1, {}, fresh)
@@ -191,7 +191,7 @@ def _identify(command: Accept) -> IdempotentRequest:
 
 
 def refuse_odd_name(what: str, name: object) -> None:
-    """Invalid or LimitExceeded unless this can name something."""
+    """Check that this is a usable name; Invalid or LimitExceeded if it is not."""
     if not isinstance(name, str) or not name.isprintable() or not name:
         message = f"a {what} is named by printable text, not by {name!r}"
         raise Invalid(message)
@@ -219,7 +219,7 @@ async def _lock_row(plane: Plane, command: Accept, now: float, operation: str) -
 
 
 def refuse_locked(locked: Row) -> None:
-    """Conflict if an operation has this lock, or waits for it."""
+    """Raise Conflict if an operation has this lock, or waits for it."""
     holder = str(locked["operation"] or locked["next"] or "")
     if holder:
         message = f"operation {holder} works on this agent; wait for it or cancel it"

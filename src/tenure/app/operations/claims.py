@@ -50,7 +50,7 @@ class SingleClaims:
         known: OperationHandle | None = None,
     ) -> OperationHandle | None:
         """Claim the operation; read it again if another process was faster."""
-        plane = self._attached()
+        plane = self._require_plane()
         while True:
             live, known = known or await self._read(operation), None
             if live.progress.end is not None:
@@ -68,7 +68,7 @@ class SingleClaims:
         self, live: OperationHandle, step: str, token: int
     ) -> OperationHandle | None:
         """Raise one step's token to this; its siblings go on under theirs."""
-        plane = self._attached()
+        plane = self._require_plane()
         row: Row = {"token": token}
         intent = live.intents[step]
         since = unknown_after_claim(
@@ -94,24 +94,24 @@ class SingleClaims:
         columns: Row = {"revision": live.revision, "token": live.token, "worker": self._worker}
         guard = Is("operation", (live.id,), columns)
         change = Change("", (guard,), (Set("operation", (live.id,), {"worker": self._resting}),))
-        return await self._attached().store.commit(change) is None
+        return await self._require_plane().store.commit(change) is None
 
     async def cancel(self, operation: str) -> None:
         """Cancel the operation in the name of the engine."""
         live = await self._read(operation)
         caller = Caller(live.tenant, self._worker, Role.OPERATOR)
-        await operations.cancel(self._attached(), caller, operation)
+        await operations.cancel(self._require_plane(), caller, operation)
 
     async def _read(self, operation: str) -> OperationHandle:
-        plane = self._attached()
+        plane = self._require_plane()
         live = await load_handle(plane.store, plane.catalogue, plane.id, operation)
         if live is None:
             raise LeaseLost(operation)
         return live
 
-    def _attached(self) -> Plane:
+    def _require_plane(self) -> Plane:
         if self._plane is None:
-            raise Defect("operations are claimed before their plane is there")
+            raise Defect("operations are claimed before their plane is attached")
         return self._plane
 
 

@@ -1,8 +1,9 @@
-"""The verbs on an operation that was accepted: cancel, signal, and an operator's exits.
+"""Verbs on an accepted operation: cancel, signal, retry, adopt, mark-absent and abandon.
 
-Each verb reads, asks the saga whether it may, and commits one change guarded by the revision it has
-read; if someone was faster it reads again and decides again.  A verb that is repeated under the
-same idempotency key answers with the operation as it is now, and is carried out once.
+Each verb reads the operation, checks with the saga whether it is allowed, and commits one change
+that is guarded by the revision it has read.  If another change was committed first, it reads and
+decides again.  A verb that is repeated under the same idempotency key is carried out once, and
+answers with the operation as it is now.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,22 +30,22 @@ from tenure.ports.store import Change, Ring
 
 
 class VerbRequest(NamedTuple):
-    """How a caller asks for a verb on an operation."""
+    """A caller's request for a verb on an operation."""
 
     verb: str
     idempotency_key: str = ""
     arguments: Mapping[str, object] | None = None
-    """What else the caller sent: the same key with other arguments is refused."""
+    """The other arguments of the request: the same key with other arguments is refused."""
     checks_cancel: bool = False
-    """The subject of the operation may forbid it now."""
+    """Whether the operation's subject may refuse the verb."""
     interrupt: bool = False
-    """Whatever works on the operation is interrupted."""
+    """Whether running calls of the operation are interrupted."""
 
 
 async def cancel(
     plane: Plane, caller: Caller, operation: str, *, idempotency_key: str = ""
 ) -> OperationView:
-    """Undo all of it; Conflict `past_pivot` once the pivot is intended, `ended` at the end."""
+    """Undo the operation; Conflict `past_pivot` once the pivot has begun, `ended` after its end."""
 
     def decide(live: OperationHandle, now: float) -> PendingChange | None:
         if live.progress.compensating_at is not None:
@@ -52,7 +53,7 @@ async def cancel(
         back = turn_back(live, {"why": f"cancelled by {caller.principal}"}, now)
         if back is None:
             pivot = live.plan.stages[live.plan.pivot_stage][0].name
-            message = f"{pivot} is under way or done, after which there is only forward"
+            message = f"{pivot} is under way or done; after it the operation only goes forward"
             raise Conflict(message, code=ConflictCode.PAST_PIVOT, holder=live.id)
         return back
 
@@ -63,12 +64,12 @@ async def cancel(
 def turn_back(
     live: OperationHandle, body: Mapping[str, object], now: float
 ) -> PendingChange | None:
-    """Record that it is to be undone; None if it is past its pivot: then there is only forward."""
+    """The record that the operation is undone from now on; None if it is past its pivot."""
     unclaimed = live.state is OperationState.PENDING
     if not unclaimed and saga.past_pivot(live.plan, live.progress):
         return None
-    said = {**body, "unclaimed": True} if unclaimed else body
-    return build_record(live, RecordKind.COMPENSATING, "", said, now)
+    record_body = {**body, "unclaimed": True} if unclaimed else body
+    return build_record(live, RecordKind.COMPENSATING, "", record_body, now)
 
 
 async def signal(
@@ -80,7 +81,7 @@ async def signal(
     payload: object = None,
     idempotency_key: str = "",
 ) -> OperationView:
-    """Deliver a signal to an operation; one that comes early is kept until a step waits for it.
+    """Deliver a signal to an operation; an early one is stored until a step waits for it.
 
     The same idempotency key and request deliver one signal for a day, also after the operation has
     ended.
@@ -106,7 +107,7 @@ async def signal(
 async def retry(
     plane: Plane, caller: Caller, operation: str, *, idempotency_key: str = ""
 ) -> OperationView:
-    """Try what is stuck again, now; its clock starts anew."""
+    """Try the stuck steps again now, with a new deadline."""
 
     def decide(live: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(live)
@@ -127,7 +128,7 @@ async def adopt(
     result: object = None,
     idempotency_key: str = "",
 ) -> OperationView:
-    """An operator's word that a stuck step did happen: it counts as done, with this result."""
+    """Record an operator's statement that a stuck step happened: it is done, with this result."""
 
     def decide(live: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(live, step)
@@ -144,7 +145,10 @@ async def adopt(
 async def mark_absent(
     plane: Plane, caller: Caller, operation: str, *, step: str, idempotency_key: str = ""
 ) -> OperationView:
-    """An operator's word that a stuck step holds nothing: do it again, or count it undone."""
+    """Record an operator's statement that a stuck step holds no resource.
+
+    The step is performed again, or counts as undone if the operation is being undone.
+    """
 
     def decide(live: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(live, step)
@@ -160,7 +164,7 @@ async def mark_absent(
 async def abandon(
     plane: Plane, caller: Caller, operation: str, *, idempotency_key: str = ""
 ) -> OperationView:
-    """End a stuck operation as it is; the answer lists what was left behind."""
+    """End a stuck operation as it is; the answer lists the resources that are left behind."""
 
     def decide(live: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(live)
@@ -202,11 +206,11 @@ async def _decide(
     decide: Callable[[OperationHandle, float], PendingChange | None],
     request: VerbRequest,
 ) -> OperationView:
-    """Commit what `decide` says of the operation; read again while others are faster."""
+    """Commit the change that `decide` returns; read and decide again if the operation changed."""
     require(caller, Role.OPERATOR)
-    keyed = _identify(caller, operation, request)
+    idempotent = _identify(caller, operation, request)
     while True:
-        if keyed.has_key and await keyed.find_holder(plane, plane.store.now()):
+        if idempotent.has_key and await idempotent.find_holder(plane, plane.store.now()):
             return await reads.get_operation(plane, caller.tenant, operation)
         live, row = await reads.read_own(plane, caller.tenant, operation)
         live.due_at = None  # so that it is set: a poll may have moved it, and raises no revision
@@ -217,11 +221,11 @@ async def _decide(
             _refuse_ended(live)
             pending = decide(live, now)
         except Conflict:
-            # The request that stands in the way may be this one, carried out since we looked.
-            if keyed.has_key and await keyed.find_holder(plane, now):
+            # The conflict may be with this same request, carried out since we read its key.
+            if idempotent.has_key and await idempotent.find_holder(plane, now):
                 continue
             raise
-        key_rows = keyed.rows(operation, now)
+        key_rows = idempotent.rows(operation, now)
         if pending is None:
             if not key_rows or await plane.store.commit(Change("", (), key_rows)) is None:
                 return operation_views.view_operation(live, row)

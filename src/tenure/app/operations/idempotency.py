@@ -31,7 +31,7 @@ Scope = tuple[str, str, str, str]
 
 
 class StoredAnswer(NamedTuple):
-    """What the first request was answered with."""
+    """The answer to the first request."""
 
     status: int
     body: bytes
@@ -41,7 +41,7 @@ class RequestStart(NamedTuple):
     """A request that was begun, by this attempt or by one before it."""
 
     draft: str
-    """What the first attempt chose, such as an id: every attempt uses it."""
+    """A value that the first attempt chose, such as an id; every attempt uses it."""
     at: float
     is_repeated: bool = False
     """An attempt before this one began it, and may have done some of it."""
@@ -78,7 +78,7 @@ class IdempotentRequest:
     ) -> None:
         """A request whose answer has this status, and is sealed if it `has_secret`.
 
-        If its row `names_operation`, a refused request is told which.
+        If its row `names_operation`, the refusal of a mismatch names that operation.
         """
         self.scope = scope
         self.fingerprint = fingerprint
@@ -98,7 +98,7 @@ class IdempotentRequest:
     # --------------------------------------------------- an operation or subscription is answered
 
     async def find_holder(self, plane: Plane, now: float) -> str:
-        """What the key was used for: the id that its row names; empty if it is unused.
+        """The id that the row of this key names; empty if the key is unused.
 
         Conflict `idempotency_mismatch` if it was used for another request.
         """
@@ -108,7 +108,7 @@ class IdempotentRequest:
     def rows(self, holder: str, now: float, *, answer: str | None = None) -> tuple[Put, ...]:
         """The rows to commit with the effect: that of the key, if there is one.
 
-        `answer` is kept for the time when what the row names is gone; see `encode_stored_answer`.
+        `answer` is stored for requests after the named thing is gone; see `encode_stored_answer`.
         """
         return (self._row(now, operation=holder, answer=answer),) if self.has_key else ()
 
@@ -144,7 +144,7 @@ class IdempotentRequest:
         if not self.has_key:
             return await plane.store.commit(change)
         if self.encode_answer is None:
-            raise Defect(f"{self.scope[2]}: nobody says how its answer is encoded")
+            raise Defect(f"{self.scope[2]}: `encode_answer` is not set")
         answer = self._answer(plane, self.encode_answer(result))
         row = self._row(plane.store.now(), answer=answer)
         refused = await plane.store.commit(replace(change, writes=(*change.writes, row)))
@@ -157,7 +157,7 @@ class IdempotentRequest:
     async def begin(self, plane: Plane, change: Change, draft: str = "") -> RequestStart:
         """Commit a change without guards that comes before the effect, once for each key.
 
-        The start that counts is returned: that of the first attempt, if this one repeats it.
+        Returns the start of the first attempt, if this attempt repeats it.
         RepeatedRequest if an earlier attempt has been answered.
         """
         now = plane.store.now()
@@ -165,10 +165,10 @@ class IdempotentRequest:
             if change.writes:
                 await plane.store.commit(change)
             return RequestStart(draft, now)
-        kept = (
+        stored_draft = (
             _seal(plane).close_up(draft.encode(), label=self._label) if self.has_secret else draft
         )
-        row = self._row(now, operation=kept)
+        row = self._row(now, operation=stored_draft)
         if await plane.store.commit(replace(change, writes=(*change.writes, row))) is None:
             self._begun_at = now
             return RequestStart(draft, now)
@@ -197,7 +197,7 @@ class IdempotentRequest:
             known = await self._find(plane, now)
             if known is None or known["answer"] is not None:
                 raise RepeatedRequest
-            # An earlier attempt began, and did all that this one would have done.
+            # An earlier attempt has begun and has carried out the whole request.
             self._begun_at = cast(float, known["at"])
         guard = Is(TABLE, self.scope, {"at": self._begun_at, "answer": None})
         write = Set(TABLE, self.scope, {"answer": answer})
@@ -235,7 +235,7 @@ class IdempotentRequest:
 
     @property
     def _label(self) -> str:
-        """What an answer is sealed under: one that is copied to another row does not open."""
+        """The label of the seal: an answer that is copied to another row cannot be opened."""
         return f"idempotency/{fingerprint(self.scope)}"
 
 
@@ -260,7 +260,7 @@ def identify(
     names_operation: bool = False,
     has_secret: bool = False,
 ) -> IdempotentRequest:
-    """This request under this key of the principal; another route has keys of its own."""
+    """The request under this key of the principal; each route has its own keys."""
     refuse_odd_key(key)
     scope = (tenant, principal, route, key)
     return IdempotentRequest(
@@ -269,7 +269,7 @@ def identify(
 
 
 def fingerprint(request: object) -> str:
-    """The same for equal requests, in whatever order their fields were sent."""
+    """A hash that is the same for equal requests, whatever the order of their fields."""
     try:
         return blake2b(canonical(request), digest_size=16).hexdigest()
     except (TypeError, ValueError) as error:
@@ -277,7 +277,7 @@ def fingerprint(request: object) -> str:
 
 
 def refuse_odd_key(key: object) -> None:
-    """Invalid if this cannot be a key; an empty one stands for none."""
+    """Check an idempotency key; Invalid if it cannot be one.  An empty one means no key."""
     if not isinstance(key, str) or not (key.isprintable() and key.isascii()):
         message = f"an idempotency key is printable ASCII, not {key!a}"
         raise Invalid(message)

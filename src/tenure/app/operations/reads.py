@@ -23,9 +23,9 @@ async def get_operation(plane: Plane, tenant: str, operation: str) -> OperationV
 async def records_after(
     plane: Plane, operation: str, last: int, *, unless: object = None
 ) -> tuple[object, OperationState, list[Record]] | None:
-    """What was recorded after this one: the revision now, where the operation stands, the records.
+    """The operation's revision and state now, and its records after the record number `last`.
 
-    None if the revision is still the one that was seen before, or there is no such operation.
+    None if the revision is still `unless`, or if there is no such operation.
     """
     row = await plane.store.find(OperationRecord, (operation,))
     if row is None or row.revision == unless:
@@ -46,7 +46,7 @@ async def list_operations(
 ) -> list[OperationRecord]:
     """Operations of a tenant, oldest first; `after` is the last id of the page before.
 
-    `agent` is a uid: only of that one.
+    `agent` is a uid; with it only operations of that agent are listed.
     """
     if isinstance(states, str) or not set(OperationState).issuperset(states):
         message = f"states are a tuple of {', '.join(OperationState)}; not {states!r}"
@@ -67,7 +67,7 @@ async def list_operations(
 async def wait(
     plane: Plane, tenant: str, operation: str, *, seconds: float = 60.0
 ) -> OperationView:
-    """The operation when it has ended or is STUCK, or as it stands after so many seconds."""
+    """Wait until the operation has ended or is STUCK, for at most so many seconds; return it."""
     until = plane.store.now() + seconds
     while True:
         seen = await get_operation(plane, tenant, operation)
@@ -80,7 +80,7 @@ async def wait(
 async def read_own(
     plane: Plane, tenant: str, operation: str, *, read_only: bool = False
 ) -> tuple[OperationHandle, OperationRecord]:
-    """An operation of this tenant, and its row; NotFound if it has none of that id."""
+    """An operation of this tenant, and its row; NotFound if the tenant has none of that id."""
     live = await load_handle(plane.store, plane.catalogue, plane.id, operation, read_only=read_only)
     row = None if live is None else await plane.store.find(OperationRecord, (operation,))
     if live is None or row is None or row.tenant != tenant:

@@ -1,4 +1,4 @@
-"""Turns what the saga decided into a `Change`: journal, state, intents and event in one value.
+"""Turns decisions of the saga into a `Change`: journal, state, intents and event in one value.
 
 Nothing is decided here.  Nothing in memory changes before the change is committed (`apply_to`).
 """
@@ -42,7 +42,7 @@ JOURNAL = Header(
 INTENT = Header(
     "intent", STEP_KEY, ("tenant", "slot", "key", "state", "token", "attempts", "due_at"), adds=True
 )
-IMPLIED: Columns = {"state": IntentState.PRESENT}
+IMPLIED_COLUMNS: Columns = {"state": IntentState.PRESENT}
 """Not written: the record that a step is done implies it (see `OperationHandle.merge`)."""
 SHALLOW = 2 * DEPTH_MAX
 """JSON text of at most so many bytes cannot be nested too deep."""
@@ -73,7 +73,7 @@ def encode_stored(
 
 
 class PendingChange(Struct):
-    """A change that is being committed, and what it changes in memory afterwards."""
+    """A change that is being committed, and the new values in memory after the commit."""
 
     change: Change
     progress: Progress
@@ -131,11 +131,11 @@ def build_record(
     With a `token` it is committed only while the step's intent has that token.
     """
     name, seq, before = live.id, live.seq + 1, live.progress
-    text, value = encode_stored(body)  # later steps see what a restart would show them
+    text, value = encode_stored(body)  # later steps see the value as a restart would read it
     progress = saga.after(live.plan, before, Record(seq, kind, step, now, value))
     state = saga.state_of(live.plan, progress, live.intents)
     if live.state is PENDING and state is RUNNING:
-        state = PENDING  # only a claim makes it run: a signal before it has called nobody
+        state = PENDING  # only a claim makes it run; a signal before the claim does not
     changes = intents or {}
     stuck = kind is RecordKind.STUCK and changes
     due_at = _due_at(live, progress, _intents_after(live, changes), now) if stuck else 0.0
@@ -154,7 +154,7 @@ def build_record(
     if progress.compensating_at is not None and before.compensating_at is None:
         changes = changes | decisions.compensate(live.plan, progress, live.intents)
     for one, changed in changes.items():
-        if changed != IMPLIED:
+        if changed != IMPLIED_COLUMNS:
             headers.append(_INTENTS[tuple(changed)])
             lines.append((name, one, *changed.values()))
     writes: list[Write] = []
@@ -284,12 +284,12 @@ def event_line(
         known = _EVENTS[key] = event_of(kind, state), encode(data)
     name, body = known
     if why:
-        body = f'{body[:-1]},"why":{_quoted(why)}}}'
+        body = f'{body[:-1]},"why":{_encode_cause(why)}}}'
     sequence = Next(live.sequence.counter, begins=True) if first else live.sequence
     return (POSITION, live.tenant, live.agent, live.id, name, now, body, sequence)
 
 
-_quoted = lru_cache(1_000)(encode)
+_encode_cause = lru_cache(1_000)(encode)
 """Every undo of an operation has the same cause."""
 _EVENTS: dict[tuple[str, RecordKind, str, OperationState], tuple[str, str]] = {}
 """A cache of names and bodies of events without their cause; bounded by the steps of plans."""

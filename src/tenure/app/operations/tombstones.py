@@ -16,7 +16,7 @@ def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:
 
 
 def renew_tombstones(change: Change, standing: AbstractSet[Key]) -> Change:
-    """The same change; a tombstone that stands already is not put, its time begins anew."""
+    """The same change; for tombstones in `standing`, which exist already, the time begins anew."""
     if not standing:
         return change
     writes = tuple(

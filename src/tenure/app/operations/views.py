@@ -1,4 +1,4 @@
-"""An operation as its caller sees it, in Python and over HTTP.  No rules live here."""
+"""An operation as its caller sees it, in Python and over HTTP; no rules are decided here."""
 
 from datetime import UTC, datetime
 

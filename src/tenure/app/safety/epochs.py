@@ -1,8 +1,8 @@
-"""Notices that a store is not what it was, holds the plane then, and lets it go when told.
+"""Pauses the plane when its store has gone backwards, until an operator confirms.
 
-A plane is held when its store was restored, or an older copy was put in its place.  It answers
-reads and moves nothing, until an operator has seen what would happen and confirms.  What is
-remembered for this lies outside the store, and can only rise.
+The plane is paused when its store was restored or replaced by an older copy.  A paused plane
+answers reads and moves no operation, until an operator has reviewed what would follow and confirms.
+The memo by which this is noticed is kept outside the store, and its numbers only rise.
 """
 
 import asyncio
@@ -36,59 +36,59 @@ from tenure.core.records import AuditRecord, OperationRecord, PlaneRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Is, Row, Set
 
-LOOK_SECONDS = 30.0
-"""How long a provider may take to say what it holds."""
-ASK_SECONDS = 10.0
-"""How long it may take to say one thing of one agent."""
-CALLS = 2
-"""So many that are not answered in time, and it is asked no more."""
+LIST_SECONDS = 30.0
+"""How long a provider may take to list its resources."""
+CALL_SECONDS = 10.0
+"""How long a provider may take for a call about one agent."""
+TIMEOUTS_MAX = 2
+"""After so many timeouts a provider is not called any more."""
 AT_ONCE = 16
-"""Agents that are asked about side by side."""
+"""Agents that are checked at the same time."""
 LISTED_MAX = 1_000
 """Findings of one kind that a review lists; it counts them all."""
 Answer = TypeVar("Answer")
 
 
-# --- at the start, and now and then ---------------------------------------------------------------
+# --- at the start, and in each pass ---------------------------------------------------------------
 
 
 async def compare(plane: Plane) -> None:
-    """Compare the store with what is remembered outside it, before anything moves.
+    """Compare the store with the memo outside it, before any operation moves.
 
-    A store that lacks what was seen in it before is an older copy: a new epoch begins, and the
-    plane is held.  A greater epoch in the store was begun by another process, and is taken over.
+    A store that lacks rows which it had before is an older copy: a new epoch begins, and the plane
+    is paused.  If the store has a greater epoch, another process has begun it, and it is adopted.
     """
-    hold = plane.pause
+    pause = plane.pause
     row = await plane.store.find(PlaneRecord, PLANE_ROW)
     stored = None if row is None else row.epoch
     theirs = stored or 1
     held = (row and row.held) or ""
-    if theirs > hold.epoch:
-        await hold.remember(epoch=theirs, held=hold.why or held, position=0, head="")
-    elif not hold.why:
-        older = await _older(plane, theirs)
+    if theirs > pause.epoch:
+        await pause.remember(epoch=theirs, held=pause.why or held, position=0, head="")
+    elif not pause.why:
+        older = await _reason_store_is_older(plane, theirs)
         if older:
-            await hold.remember(epoch=hold.epoch + 1, held=older, position=0, head="")
-        elif held and theirs == hold.epoch:
-            await hold.remember(held=held)
-    if hold.epoch > theirs or stored is None:
-        await _begin(plane, theirs)
+            await pause.remember(epoch=pause.epoch + 1, held=older, position=0, head="")
+        elif held and theirs == pause.epoch:
+            await pause.remember(held=held)
+    if pause.epoch > theirs or stored is None:
+        await _write_epoch(plane, theirs)
     await note(plane)
 
 
-async def _older(plane: Plane, theirs: int) -> str:
-    """What shows that the store is older than what was seen of it; empty: nothing does."""
-    hold = plane.pause
-    if theirs < hold.epoch:
-        return f"the store is of epoch {theirs}, and this home has seen {hold.epoch}"
-    if not await _has_last(plane):
-        at = hold.memo.position
+async def _reason_store_is_older(plane: Plane, theirs: int) -> str:
+    """Why the store is older than it was; empty if nothing shows that."""
+    pause = plane.pause
+    if theirs < pause.epoch:
+        return f"the store is of epoch {theirs}, and this home has seen {pause.epoch}"
+    if not await _has_last_audit_line(plane):
+        at = pause.memo.position
         return f"line {at} of the audit log is not the one that was seen here before"
     return await watermark.find_missing(plane)
 
 
-async def _has_last(plane: Plane) -> bool:
-    """Whether the last line of the audit log that was seen here is still as it was."""
+async def _has_last_audit_line(plane: Plane) -> bool:
+    """Whether the last line of the audit log that the memo knows is unchanged."""
     memo = plane.pause.memo
     if not memo.position:
         return True
@@ -96,43 +96,43 @@ async def _has_last(plane: Plane) -> bool:
     return line is not None and line.hash == memo.head
 
 
-async def _begin(plane: Plane, theirs: int) -> None:
-    """Write the epoch to the store; if it is a later one, no number of an agent is used again."""
-    hold = plane.pause
-    said: Row = {"epoch": hold.epoch, "held": hold.why or None}
-    if hold.epoch == theirs:
-        await plane.store.commit(Change("", (), (Set("plane", PLANE_ROW, said),)))
+async def _write_epoch(plane: Plane, theirs: int) -> None:
+    """Write the epoch to the store; for a later one, raise the numbers of all agents first."""
+    pause = plane.pause
+    columns: Row = {"epoch": pause.epoch, "held": pause.why or None}
+    if pause.epoch == theirs:
+        await plane.store.commit(Change("", (), (Set("plane", PLANE_ROW, columns),)))
         return
     async for agent in every(plane.store, "agent"):
         raised: Row = {
-            column: hold.epoch * SPAN + value % SPAN
+            column: pause.epoch * SPAN + value % SPAN
             for column in ("generation", "epoch")
             if (value := cast("int | None", agent[column])) is not None
         }
         await plane.store.commit(Change("", (), (Set("agent", (str(agent["uid"]),), raised),)))
-    await plane.store.begin_epoch(hold.epoch)
+    await plane.store.begin_epoch(pause.epoch)
     owner = Caller(TENANT, "plane", Role.ADMIN)
-    told = entry(
-        owner, "plane.hold", target=plane.id, now=plane.store.now(), epoch=hold.epoch,
-        before=theirs, why=hold.why,
+    audit_row = entry(
+        owner, "plane.hold", target=plane.id, now=plane.store.now(), epoch=pause.epoch,
+        before=theirs, why=pause.why,
     )  # fmt: skip
-    await plane.store.commit(Change("", (), (Set("plane", PLANE_ROW, said), told)))
+    await plane.store.commit(Change("", (), (Set("plane", PLANE_ROW, columns), audit_row)))
 
 
 async def note(plane: Plane) -> None:
-    """Remember the last line of the audit log outside the store, and raise its watermark.
+    """Write the last line of the audit log to the memo, and raise the watermark.
 
-    If the one that is remembered is not there any more, it stays: a verification tells of it, and
-    the next start holds the plane.
+    If the line that the memo has is missing in the store, the memo stays as it is: a verification
+    reports it, and the next start pauses the plane.
     """
-    hold = plane.pause
-    if not await _has_last(plane):
+    pause = plane.pause
+    if not await _has_last_audit_line(plane):
         return
-    position, head = hold.memo.position, hold.memo.head
+    position, head = pause.memo.position, pause.memo.head
     while rows := await plane.store.list_rows(AuditRecord, {}, after=(position,), limit=PAGE_MAX):
         position, head = rows[-1].position, rows[-1].hash
-    await hold.remember(position=position, head=head)
-    if plane.shared and hold.has_watermarks and not hold.why:
+    await pause.remember(position=position, head=head)
+    if plane.shared and pause.has_watermarks and not pause.why:
         await watermark.raise_watermark(plane)
 
 
@@ -155,36 +155,36 @@ async def pause_after_rewind(plane: Plane, why: str) -> None:
         return
     await pause.remember(epoch=pause.epoch + 1, held=why, position=0, head="")
     pause.memo = pause.memo._replace(held=f"{why}: start this process anew")
-    pause.is_over = True
+    pause.must_restart = True
 
 
 async def follow(plane: Plane) -> bool:
-    """Whether this process must let go: another has begun a later epoch, or holds the plane.
+    """Whether this process must stop: another one has begun a later epoch, or paused the plane.
 
-    From then on it is held itself, until it is started anew.  What was held from the start is let
-    go once another process was told so.
+    From then on this process is paused until it is started again.  A pause since the start ends
+    here once another process has received the operator's confirmation.
     """
-    hold = plane.pause
+    pause = plane.pause
     row = await plane.store.find(PlaneRecord, PLANE_ROW)
     epoch, held = (row and row.epoch) or 1, (row and row.held) or ""
-    if hold.why and not hold.is_over and epoch == hold.epoch and not held:
-        await hold.remember(held="")
-        hold.let_go.set()
-    if hold.why or (epoch <= hold.epoch and not held):
+    if pause.why and not pause.must_restart and epoch == pause.epoch and not held:
+        await pause.remember(held="")
+        pause.confirmation.set()
+    if pause.why or (epoch <= pause.epoch and not held):
         return False
     why = held or f"epoch {epoch} was begun elsewhere"
-    hold.memo = hold.memo._replace(
-        epoch=max(epoch, hold.epoch), held=f"{why}: start this process anew"
+    pause.memo = pause.memo._replace(
+        epoch=max(epoch, pause.epoch), held=f"{why}: start this process anew"
     )
-    hold.is_over = True
+    pause.must_restart = True
     return True
 
 
-# --- what an operator asks -----------------------------------------------------------------------
+# --- requests of an operator ----------------------------------------------------------------------
 
 
 class OpenOperation(NamedTuple):
-    """An open operation, which goes on once the plane is let go."""
+    """An open operation, which continues after the confirmation."""
 
     operation: str
     tenant: str
@@ -194,7 +194,7 @@ class OpenOperation(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Something that the store says an agent holds, and its provider does not have."""
+    """A resource that an agent holds by the store, and that its provider does not have."""
 
     agent: str
     name: str
@@ -212,7 +212,7 @@ class ReadyAgent(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """Something of this plane's that a provider has and the store knows nothing of."""
+    """A resource of this plane that a provider has and the store does not know."""
 
     slot: str
     key: str
@@ -220,7 +220,7 @@ class Unknown(NamedTuple):
 
 
 class Review(NamedTuple):
-    """What letting the plane go would mean; lists hold the first thousand of each kind."""
+    """What would follow a confirmation; each list has the first thousand of its kind."""
 
     epoch: int
     held: str
@@ -230,38 +230,38 @@ class Review(NamedTuple):
     missing: list[Missing]
     started_agents: int
     started: list[ReadyAgent]
-    """Those whose runtime alone is missing or dead: drift starts them again, where it repairs."""
+    """Agents that only lack their runtime; drift starts it again, if it repairs."""
     shut_agents: int
     shut: list[ReadyAgent]
-    """Those whose credentials are shut: suspended since.  They are not started again."""
+    """Agents whose credentials are closed: suspended since the backup.  They are not started."""
     untold_agents: int
     untold: list[ReadyAgent]
-    """Those of which nobody can tell yet: a provider says nothing, or something else differs."""
+    """Agents that cannot be judged: a provider does not answer, or another resource differs."""
     unknown_resources: int
     unknown: list[Unknown]
     silent: list[str]
-    """Providers that did not say what they hold, or what they were asked, and why."""
+    """Providers that could not be listed or called, with the reason."""
 
 
-class _Asked:
-    """Providers that are asked for a review, and what those said that gave no answer."""
+class _ReviewCalls:
+    """The calls of a review, with the errors of providers that did not answer."""
 
     def __init__(self) -> None:
         self.silent: dict[str, str] = {}
-        self.missed = Counter[str]()
+        self.timeouts = Counter[str]()
 
-    async def ask(
+    async def call(
         self, slot: str, question: Callable[[], Awaitable[Answer]], *,
-        seconds: float = ASK_SECONDS, counts: int = 1,
+        seconds: float = CALL_SECONDS, counts: int = 1,
     ) -> Answer | None:  # fmt: skip
-        """None if it cannot be told; not answered in time, it counts as so many calls."""
-        if self.missed[slot] >= CALLS:
+        """The answer; None if the call failed.  A timeout counts as `counts` timeouts."""
+        if self.timeouts[slot] >= TIMEOUTS_MAX:
             return None
         try:
             async with asyncio.timeout(seconds):
                 return await question()
         except TimeoutError:
-            self.missed[slot] += counts
+            self.timeouts[slot] += counts
             self.silent.setdefault(slot, "no answer in time")
         except ProviderError as error:
             self.silent.setdefault(slot, str(error))
@@ -272,12 +272,12 @@ async def review(plane: Plane, caller: Caller) -> Review:
     """Compare every provider with the store, providers first; nothing is changed."""
     require_owner(caller)
     theirs: dict[str, dict[str, str]] = {}
-    asked = _Asked()
+    calls = _ReviewCalls()
     for slot, provider in plane.providers.items():
         if hasattr(provider, "list_owned"):
-            lists = partial(_list, plane, slot)
-            said = await asked.ask(slot, lists, seconds=LOOK_SECONDS, counts=CALLS)
-            theirs |= {} if said is None else {slot: said}
+            lists = partial(_list_owned, plane, slot)
+            listed = await calls.call(slot, lists, seconds=LIST_SECONDS, counts=TIMEOUTS_MAX)
+            theirs |= {} if listed is None else {slot: listed}
     ours: dict[str, set[str]] = {slot: set() for slot in theirs}
     missing: list[Missing] = []
     stand: dict[Standing, list[ReadyAgent]] = {stands: [] for stands in Standing}
@@ -292,9 +292,9 @@ async def review(plane: Plane, caller: Caller) -> Review:
         if agent["state"] == AgentState.READY and is_at_rest(agent):
             ready.append(agent)
         if len(ready) == AT_ONCE:
-            await _sort(plane, asked, ready, stand)
+            await _group_by_standing(plane, calls, ready, stand)
             ready = []
-    await _sort(plane, asked, ready, stand)
+    await _group_by_standing(plane, calls, ready, stand)
     unknown = [
         Unknown(slot, key, agent_of)
         for slot, held in theirs.items()
@@ -308,63 +308,68 @@ async def review(plane: Plane, caller: Caller) -> Review:
     ]  # fmt: skip
     most = LISTED_MAX
     started, shut, untold = (
-        stand[one] for one in (Standing.REPLACED, Standing.SHUT, Standing.UNTOLD)
+        stand[one] for one in (Standing.NEEDS_RUNTIME, Standing.CLOSED, Standing.UNVERIFIED)
     )
     return Review(
         plane.pause.epoch, plane.pause.why, len(resumed), resumed[:most], len(missing),
         missing[:most], len(started), started[:most], len(shut), shut[:most],
         len(untold), untold[:most], len(unknown), unknown[:most],
-        [f"{slot}: {why}" for slot, why in asked.silent.items()],
+        [f"{slot}: {why}" for slot, why in calls.silent.items()],
     )  # fmt: skip
 
 
-async def _list(plane: Plane, slot: str) -> dict[str, str]:
-    """What a provider holds, and whose it is."""
+async def _list_owned(plane: Plane, slot: str) -> dict[str, str]:
+    """The keys that a provider holds, each with the uid of its agent."""
     return {one.key: one.agent async for one in plane.providers[slot].list_owned(plane.id)}
 
 
-async def _sort(
-    plane: Plane, asked: _Asked, ready: Sequence[Row], stand: Mapping[Standing, list[ReadyAgent]]
+async def _group_by_standing(
+    plane: Plane,
+    calls: _ReviewCalls,
+    ready: Sequence[Row],
+    stand: Mapping[Standing, list[ReadyAgent]],
 ) -> None:
-    """Put agents to those that stand as they do."""
-    all_stand = await asyncio.gather(*(_stands(plane, asked, one) for one in ready))
+    """Add each of these agents to the list of its standing."""
+    all_stand = await asyncio.gather(*(_standing_of(plane, calls, one) for one in ready))
     for row, stands in zip(ready, all_stand, strict=True):
         stand[stands].append(ReadyAgent(str(row["uid"]), str(row["name"]), str(row["tenant"])))
 
 
-async def _stands(plane: Plane, asked: _Asked, row: Row) -> Standing:
-    """How one agent stands; all else of it is asked about only if its runtime is dead."""
+async def _standing_of(plane: Plane, calls: _ReviewCalls, row: Row) -> Standing:
+    """The standing of one agent; other resources are inspected only if its runtime is dead."""
 
-    async def seen(held: AgentResource) -> AgentResource:
+    async def inspected(held: AgentResource) -> AgentResource:
         inspect = partial(plane.providers[held.slot].inspect, held.key)
-        return held._replace(seen=await asked.ask(held.slot, inspect))
+        return held._replace(seen=await calls.call(held.slot, inspect))
 
-    held = [await seen(one) if one.slot == RUNTIME else one for one in await held_by(plane, row)]
+    held = [
+        await inspected(one) if one.slot == RUNTIME else one for one in await held_by(plane, row)
+    ]
     if any(one.is_dead for one in held):
-        held = [one if one.slot == RUNTIME else await seen(one) for one in held]
-    opened = await asked.ask(CREDENTIALS, partial(is_open, plane, row))
-    return standing(row, held, is_open=opened)
+        held = [one if one.slot == RUNTIME else await inspected(one) for one in held]
+    is_open_now = await calls.call(CREDENTIALS, partial(is_open, plane, row))
+    return standing(row, held, is_open=is_open_now)
 
 
 async def confirm(
     plane: Plane, caller: Caller, *, idempotency: IdempotentRequest = WITHOUT_KEY
 ) -> None:
-    """Let the plane go: operations move again.  Twice is a Conflict."""
+    """End the pause, so that operations move again; Conflict if the plane is not paused."""
     require_owner(caller)
-    hold = plane.pause
-    if hold.is_over:
-        raise Conflict(f"{hold.why}: it is not to be confirmed here", code=ConflictCode.NOT_HELD)
-    if not hold.why:
+    pause = plane.pause
+    if pause.must_restart:
+        raise Conflict(f"{pause.why}: it is not to be confirmed here", code=ConflictCode.NOT_HELD)
+    if not pause.why:
         raise Conflict(
             "the plane is not held: there is nothing to confirm", code=ConflictCode.NOT_HELD
         )
-    now, why = plane.store.now(), hold.why
-    told = entry(caller, "plane.confirm", target=plane.id, now=now, epoch=hold.epoch, why=why)
-    epoch = Is("plane", PLANE_ROW, {"epoch": hold.epoch})
-    change = Change("", (epoch,), (Set("plane", PLANE_ROW, {"held": None}), told))
+    now, why = plane.store.now(), pause.why
+    audit_row = entry(caller, "plane.confirm", target=plane.id, now=now, epoch=pause.epoch, why=why)
+    epoch = Is("plane", PLANE_ROW, {"epoch": pause.epoch})
+    change = Change("", (epoch,), (Set("plane", PLANE_ROW, {"held": None}), audit_row))
     if await idempotency.commit(plane, change, None) is not None:
         raise Conflict(
             "a later epoch was begun elsewhere: start this process anew", code=ConflictCode.NOT_HELD
         )
-    await hold.remember(held="")
-    hold.let_go.set()
+    await pause.remember(held="")
+    pause.confirmation.set()

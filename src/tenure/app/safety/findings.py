@@ -1,7 +1,8 @@
-"""Findings: what reconcilers have seen, kept once for each thing, until it is so no longer.
+"""Findings: discrepancies that reconcilers have seen, one row for each until it is resolved.
 
-A reconciler reports what it sees at every look, and says at the end of a whole look which of its
-findings were not seen again.  A person may resolve one too; what is still so comes back.
+A reconciler reports its sightings in every pass.  After a complete pass it resolves those of its
+findings that it has not seen again.  An operator may resolve a finding too; if the discrepancy
+remains, the next pass opens it again.
 """
 
 from collections.abc import Mapping
@@ -21,23 +22,23 @@ from tenure.ports.store import Change, Is, Put, Row, Set, Writes
 
 
 class Sighting(NamedTuple):
-    """What a reconciler has seen at one look."""
+    """A discrepancy that a reconciler has seen in one pass."""
 
     reconciler: str
     kind: FindingKind
     subject: str
-    """What tells it apart from other findings of this reconciler."""
+    """The key of the finding among those of this reconciler."""
     tenant: str
     agent: str
-    """The agent's uid, as far as anybody knows it."""
+    """The agent's uid; empty if it is unknown."""
     resource: str
-    """The key at its provider; empty where it is about none."""
+    """The key of the resource at its provider; empty if the finding is about none."""
     details: Mapping[str, object]
-    """For people: `what` in a sentence, and what belongs to it."""
+    """The stored body: a sentence for people under `what`, and further fields."""
 
 
 class FindingView(NamedTuple):
-    """A finding as it is shown."""
+    """A finding as callers see it."""
 
     id: str
     reconciler: str
@@ -55,7 +56,7 @@ class FindingView(NamedTuple):
 async def report(
     plane: Plane, sighting: Sighting, *, guards: tuple[Is, ...] = (), writes: Writes = ()
 ) -> FindingRecord | None:
-    """Keep that this was seen now, with what belongs to it; the row as it stands then.
+    """Write a sighting together with `writes`; returns the finding after it.
 
     None if one of the guards does not hold: then nothing was written.
     """
@@ -97,14 +98,14 @@ def _seen_again(sighting: Sighting, row: FindingRecord | None, now: float) -> Fi
 
 
 def abandoned_subject(operation: str) -> str:
-    """Under what an operation that was abandoned is found."""
+    """The subject of the finding about an abandoned operation."""
     return f"abandoned {operation}"
 
 
 def abandoned_finding(
     tenant: str, agent: str, operation: str, *, kind: str, by: str, now: float
 ) -> Put:
-    """The finding that tells of an abandoned operation, to be committed with its end."""
+    """The finding about an abandoned operation, to be committed with its end."""
     what = f"operation {operation} ({kind}) was abandoned by {by}; delete the agent to clear up"
     sighting = Sighting(
         "operations",
@@ -125,18 +126,18 @@ async def find(plane: Plane, reconciler: str, subject: str) -> FindingRecord | N
 
 
 def body_of(row: FindingRecord) -> dict[str, Any]:
-    """What a finding says."""
+    """The body of a finding, decoded."""
     return cast("dict[str, Any]", decode(row.body))
 
 
 async def list_open(plane: Plane, reconciler: str) -> list[FindingRecord]:
-    """All open findings of one reconciler, of whatever tenant."""
+    """All open findings of one reconciler, of every tenant."""
     columns: Row = {"reconciler": reconciler, "resolved_at": None}
     return [row async for row in every(plane.store, FindingRecord, columns)]
 
 
 async def settle(plane: Plane, row: FindingRecord, *, by: str, guards: tuple[Is, ...] = ()) -> bool:
-    """It is so no longer; False if it was seen again meanwhile, or a guard does not hold."""
+    """Resolve a finding; False if it was seen again meanwhile, or a guard does not hold."""
     key = (row.id,)
     guard = Is("finding", key, {"sightings": row.sightings, "resolved_at": None})
     resolution: Row = {"resolved_at": plane.store.now(), "resolved_by": by}
@@ -144,7 +145,7 @@ async def settle(plane: Plane, row: FindingRecord, *, by: str, guards: tuple[Is,
     return await plane.store.commit(change) is None
 
 
-# --- what callers ask -----------------------------------------------------------------------------
+# --- requests of callers --------------------------------------------------------------------------
 
 
 async def list_findings(
@@ -156,7 +157,7 @@ async def list_findings(
     after: str = "",
     limit: int = 100,
 ) -> list[FindingView]:
-    """Findings of the caller's tenant by id; those that are resolved only if asked for."""
+    """Findings of the caller's tenant by id; with `resolved` also those that are resolved."""
     limit = page_of(limit)
     found: list[FindingView] = []
     last = after
@@ -183,7 +184,7 @@ async def get_finding(plane: Plane, caller: Caller, name: str) -> FindingView:
 async def resolve_finding(
     plane: Plane, caller: Caller, name: str, *, idempotency: IdempotentRequest = WITHOUT_KEY
 ) -> FindingView:
-    """A person's word that it is settled; what is still so is reported anew at the next look."""
+    """Resolve a finding for an operator; if it still holds, the next pass opens it again."""
     require(caller, Role.OPERATOR)
     while True:
         row = await get_finding_row(plane, caller, name)
@@ -220,7 +221,7 @@ async def get_finding_row(plane: Plane, caller: Caller, name: str) -> FindingRec
 
 
 def view(row: FindingRecord) -> FindingView:
-    """As it is shown."""
+    """The finding as callers see it."""
     return FindingView(
         row.id,
         row.reconciler,

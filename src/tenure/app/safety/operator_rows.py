@@ -9,13 +9,13 @@ from tenure.ports.store import Write
 
 
 def write_operator_rows(one: OperatorVerb) -> Sequence[Write]:
-    """Audit the verb; what an abandoned operation left behind is reported as a finding."""
+    """The audit entry of the verb, and for an abandon the finding about what is left behind."""
     caller, operation = one.caller, one.operation
-    audited = entry(
+    audit_row = entry(
         caller, f"operation.{one.verb}", target=operation.id, now=one.now, record=one.record
     )
     if one.verb != "abandon":
-        return (audited,)
+        return (audit_row,)
     finding = abandoned_finding(
         caller.tenant,
         operation.agent,
@@ -24,4 +24,4 @@ def write_operator_rows(one: OperatorVerb) -> Sequence[Write]:
         by=caller.principal,
         now=one.now,
     )
-    return (finding, audited)
+    return (finding, audit_row)

@@ -10,36 +10,36 @@ SPAN = 1_000_000
 
 
 class Pause:
-    """The epoch of one process's plane, and what holds it."""
+    """The epoch of one process's plane, and why the plane is paused."""
 
     def __init__(
         self, keeper: EpochKeeper | None = None, watermarks: WatermarkKeeper | None = None
     ) -> None:
-        """As the keeper remembers it; without one it is the first epoch, and nothing holds."""
+        """Read it from the keeper; without a keeper it is the first epoch, and not paused."""
         self._keeper = keeper
         self._watermarks = watermarks
         self.memo = (keeper.read() if keeper is not None else None) or Memo()
-        self.let_go = asyncio.Event()
-        """Set when an operator has confirmed."""
-        self.is_over = False
-        """Whether this process has let go of a plane that went on elsewhere, and must end."""
+        self.confirmation = asyncio.Event()
+        """Set when an operator has confirmed that the plane may continue."""
+        self.must_restart = False
+        """Whether the plane is in a later epoch or paused elsewhere, so that this process ends."""
 
     @property
     def epoch(self) -> int:
-        """The epoch that things are issued in, and good in."""
+        """The epoch in which tokens are issued and valid."""
         return self.memo.epoch
 
     @property
     def why(self) -> str:
-        """Why nothing may move; empty: it may."""
+        """Why the plane is paused; empty if it is not."""
         return self.memo.held
 
-    async def remember(self, **said: object) -> None:
-        """Change what is remembered, on disk first: what cannot be written is not so here."""
+    async def remember(self, **fields: object) -> None:
+        """Change fields of the memo, on disk first; if that fails, memory is unchanged."""
         if self._keeper is not None:
-            epoch = self.memo._replace(**said).epoch  # type: ignore[arg-type]
-            await self._keeper.revise(lambda before: _revised(before, epoch, said))
-        self.memo = self.memo._replace(**said)  # type: ignore[arg-type]
+            epoch = self.memo._replace(**fields).epoch  # type: ignore[arg-type]
+            await self._keeper.revise(lambda before: _newer_memo(before, epoch, fields))
+        self.memo = self.memo._replace(**fields)  # type: ignore[arg-type]
 
     @property
     def has_watermarks(self) -> bool:
@@ -47,22 +47,22 @@ class Pause:
         return self._watermarks is not None
 
     def read_watermark(self) -> Watermark | None:
-        """The newest one of this epoch, as some process of the home wrote it."""
+        """The newest watermark of this epoch that a process of the home has written."""
         found = None if self._watermarks is None else self._watermarks.read()
         return None if found is None or found[0] != self.epoch else found[1]
 
     async def write_watermark(self, watermark: Watermark) -> None:
-        """Write one of this epoch, for every process of the home."""
+        """Write a watermark of this epoch, for every process of the home."""
         if self._watermarks is not None:
             await self._watermarks.write(self.epoch, watermark)
 
 
-def _revised(before: Memo | None, epoch: int, said: Mapping[str, object]) -> Memo | None:
-    """What is to be written: other processes of this home write too, and nothing falls."""
+def _newer_memo(before: Memo | None, epoch: int, fields: Mapping[str, object]) -> Memo | None:
+    """The memo to write, or None: other processes write it too, and no number may fall."""
     last = before or Memo()
     if last.epoch > epoch:
         return None
-    after = last._replace(**said)  # type: ignore[arg-type]
+    after = last._replace(**fields)  # type: ignore[arg-type]
     if last.epoch == after.epoch and last.position > after.position:
         after = after._replace(position=last.position, head=last.head)
     return None if after == before else after

@@ -18,7 +18,7 @@ class ReconcileState:
     leads: bool = False
     """Whether the reconcilers of this process are the leader."""
     run_now: Callable[[str, bool], Awaitable[Any]] | None = None
-    """See `tenure.app.safety.reconcile_status`; None: no reconciler runs here."""
+    """Runs reconcilers now: see `tenure.app.safety.reconcile_status`.  None if none run here."""
 
     def add(self, name: str, *, seen: int, fixed: int, seconds: float, now: float) -> None:
         """Count a pass that succeeded."""

@@ -1,4 +1,4 @@
-"""What reconcilers have come to in this process, and the way to have them look now."""
+"""The results of reconcile passes in this process, and the request to run a pass now."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
@@ -14,20 +14,20 @@ from tenure.ports.store import Change
 
 
 class PassReport(NamedTuple):
-    """What one look of a reconciler came to."""
+    """The result of one pass of a reconciler."""
 
     reconciler: str
     sentence: str
     seen: int = 0
     fixed: int = 0
     sightings: Sequence[Sighting] = ()
-    """What it has reported; if it was only to look, what it would have."""
+    """The sightings of the pass; a dry run has them too, but does not write them."""
     error: str = ""
-    """Why it came to nothing; empty: it did not."""
+    """Why the pass failed; empty if it succeeded."""
 
 
 RunNow = Callable[[str, bool], Awaitable[Sequence[PassReport]]]
-"""Let the reconciler of this name look now, or all of them; it may be only to look."""
+"""Runs the reconciler of this name now, or all of them; the flag asks for a dry run."""
 
 
 async def run_reconcilers(
@@ -38,11 +38,11 @@ async def run_reconcilers(
     dry_run: bool,
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> Sequence[PassReport]:
-    """Let reconcilers look now; Conflict `not_leading` if none run here, or another leads now."""
+    """Run reconcilers now; Conflict `not_leading` if none run here or another process leads."""
     require_owner(caller)
     run_now = plane.reconcile_state.run_now
     if run_now is None:
-        message = "no reconciler runs in this process; ask the one that leads"
+        message = "no reconciler runs in this process; send the request to the process that leads"
         raise Conflict(message, code=ConflictCode.NOT_LEADING)
     if not dry_run:
         audit_row = entry(caller, "reconcile", target=name or "all", now=plane.store.now())

@@ -1,10 +1,11 @@
-"""How an agent that is READY in our records stands with its providers: what drift does about it.
+"""The standing of a READY agent with its providers, which decides whether drift repairs it.
 
-A new runtime has a new key, which nobody has burned.  So a dead one is replaced only if at the same
-look all else of the agent is there and open: else it was deleted or suspended where our records do
-not tell of it, as after a restore, and does not come back.  What was made since the last restore
-has no life that our records do not tell of: there it is enough that the agent is open and nothing
-else of it is known to differ, so that one silent provider holds up no other.
+After a restore our records may not know that an agent was deleted or suspended since.  A new
+runtime has a new key that no deletion has burned, so it would bring such an agent back.  Therefore
+a dead runtime is replaced only if in the same pass every other resource of the agent exists and is
+open.  A runtime that was made after the last restore is in our records completely.  For it, it is
+enough that the agent is open and no other resource is known to differ, so that one unresponsive
+provider does not block the repair.
 """
 
 from collections.abc import Iterable
@@ -20,52 +21,52 @@ from tenure.ports.provider import Observation, Presence
 from tenure.ports.store import Row
 
 RUNTIME, CREDENTIALS = "runtime", "credentials"
-THERE = (Presence.READY, Presence.STARTING)
+PRESENT = (Presence.READY, Presence.STARTING)
 DEAD = (Presence.ABSENT, Presence.BROKEN)
 
 
 class Standing(StrEnum):
-    """What becomes of an agent's runtime."""
+    """Whether the runtime of an agent runs, and whether a dead one is replaced."""
 
     RUNS = "runs"
-    REPLACED = "replaced"
-    """It is dead, and drift starts another where it repairs."""
+    NEEDS_RUNTIME = "needs_runtime"
+    """The runtime is dead, and drift starts another one, if it repairs."""
     DELETED = "deleted"
-    """It is gone with other things of the agent, which looks deleted elsewhere: none comes back."""
-    SHUT = "shut"
-    """The agent looks suspended elsewhere: a runtime that is dead is not replaced."""
-    UNTOLD = "untold"
-    """Nobody can tell, since a provider says nothing or something else is not as recorded."""
+    """Other resources are gone too: the agent seems deleted elsewhere, and nothing is repaired."""
+    CLOSED = "closed"
+    """The agent seems suspended elsewhere: a dead runtime is not replaced."""
+    UNVERIFIED = "unverified"
+    """Unknown, as a provider does not answer or another resource differs from its record."""
 
 
 class AgentResource(NamedTuple):
-    """Something an agent holds by our records, and what its provider says of it."""
+    """A resource that an agent holds by our records, and its provider's observation."""
 
     slot: str
     key: ResourceKey
     operation: str
     seen: Observation | None = None
-    """None: it could not be asked, or was not."""
+    """The observation; None if the provider could not be called, or was not."""
     error: str = ""
 
     @property
     def is_gone(self) -> bool:
-        """Whether its provider says that it is not there."""
+        """Whether its provider reports that it does not exist."""
         return self.seen is not None and self.seen.presence is Presence.ABSENT
 
     @property
     def is_dead(self) -> bool:
-        """Whether it is a runtime that runs no more."""
+        """Whether it is a runtime that no longer runs."""
         return self.slot == RUNTIME and self.seen is not None and self.seen.presence in DEAD
 
 
 def is_at_rest(row: Row) -> bool:
-    """Whether no operation works on the agent, or waits to: then what it holds stays as it is."""
+    """Whether no operation has the agent's lock or waits for it: its resources do not change."""
     return row["operation"] is None and row["next"] is None
 
 
 async def held_by(plane: Plane, row: Row) -> list[AgentResource]:
-    """What our records say that the agent holds; nobody was asked yet."""
+    """The resources that the agent holds by our records, without an observation."""
     serving = serving_of(row)
     return [
         AgentResource(slot, key_of(plane, row, slot, one), one.operation)
@@ -76,15 +77,15 @@ async def held_by(plane: Plane, row: Row) -> list[AgentResource]:
 
 
 async def is_open(plane: Plane, row: Row) -> bool:
-    """Whether anything may be minted for the agent, by its provider's word."""
+    """Whether the credentials provider mints for the agent."""
     credentials = cast("Credentials | None", plane.providers.get(CREDENTIALS))
     return credentials is None or await credentials.is_open(str(row["tenant"]), str(row["uid"]))
 
 
 def standing(row: Row, held: Iterable[AgentResource], *, is_open: bool | None) -> Standing:
-    """How the agent stands by what was seen at one look; `is_open` None: that cannot be told.
+    """The agent's standing by the observations of one pass; `is_open` is None if it is unknown.
 
-    While its runtime is not dead nothing else of it needs to be seen.
+    While the runtime is not dead, other resources need no observation.
     """
     runtimes, others = list[AgentResource](), list[AgentResource]()
     for one in held:
@@ -93,16 +94,16 @@ def standing(row: Row, held: Iterable[AgentResource], *, is_open: bool | None) -
     if any(one.is_gone for one in dead) and any(one.is_gone for one in others):
         return Standing.DELETED
     if is_open is False:
-        return Standing.SHUT
+        return Standing.CLOSED
     if is_open is None or any(one.seen is None for one in runtimes):
-        return Standing.UNTOLD
+        return Standing.UNVERIFIED
     if not dead:
         return Standing.RUNS
-    known = all(_is_since_the_restore(row, one) for one in dead)
-    rest = all(known if one.seen is None else one.seen.presence in THERE for one in others)
-    return Standing.REPLACED if rest else Standing.UNTOLD
+    known = all(_was_made_after_restore(row, one) for one in dead)
+    rest = all(known if one.seen is None else one.seen.presence in PRESENT for one in others)
+    return Standing.NEEDS_RUNTIME if rest else Standing.UNVERIFIED
 
 
-def _is_since_the_restore(row: Row, held: AgentResource) -> bool:
-    """Whether it was made in the epoch to which the agent's own number was raised last, if ever."""
+def _was_made_after_restore(row: Row, held: AgentResource) -> bool:
+    """Whether it was made in the epoch to which the agent's generation was raised last."""
     return held.key.generation // SPAN == cast(int, row["generation"]) // SPAN

@@ -1,4 +1,4 @@
-"""A resource that our records know nothing of, removed by a person's word and never without it."""
+"""Removes a resource that is unknown to our records, only at the request of an operator."""
 
 from typing import cast
 
@@ -25,10 +25,10 @@ async def remove_resource(
     tenant: str = "",
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> FindingView:
-    """Remove at its provider what this finding is about; twice succeeds.
+    """Remove the resource of this finding at its provider; a second removal succeeds.
 
-    Only what orphans could not judge, and only while our records still know nothing of it.  Of
-    whose it is the provider knows the tenant, and the one who asks names it if it is not his own.
+    It must be a resource that the reconciler of orphans could not judge and that is still unknown
+    to our records.  The provider checks its tenant; a caller of another tenant must name it.
     """
     require(caller, Role.ADMIN)
     if tenant and tenant != caller.tenant:
@@ -44,7 +44,7 @@ async def remove_resource(
     seen = await provider.inspect(key)
     if seen.presence is Presence.FOREIGN:
         raise Invalid(f"tenant: {slot} {key.text} is not of tenant {key.tenant}; name its tenant")
-    told = entry(
+    audit_row = entry(
         caller,
         "finding.remove",
         target=finding,
@@ -53,16 +53,16 @@ async def remove_resource(
         resource=key.text,
         agent=key.agent,
     )
-    await idempotency.begin(plane, Change("", (), (told,)))
+    await idempotency.begin(plane, Change("", (), (audit_row,)))
     await provider.remove(key)
     await findings.settle(plane, row, by=caller.principal)
     return await findings.get_finding(plane, caller, finding)
 
 
 def _subject(plane: Plane, row: FindingRecord, tenant: str) -> tuple[str, ResourceKey]:
-    """The provider and the key of what a finding is about; Invalid if it is no such finding."""
-    said = findings.body_of(row)
-    slot, generation = str(said.get("provider", "")), said.get("generation")
+    """The provider and the key of a finding's resource; Invalid if it is no such finding."""
+    body = findings.body_of(row)
+    slot, generation = str(body.get("provider", "")), body.get("generation")
     if row.kind != FindingKind.UNVERIFIABLE or slot not in plane.providers or generation is None:
         raise Invalid(
             f"finding {row.id!s} is not about a resource that our records know nothing of"

@@ -1,8 +1,8 @@
 """Readiness of the store: whether it answers and takes records, and what is wrong if it does not.
 
-Anybody who can reach the plane may ask, so the questions of many are one: one empty change is under
-way at a time, and a change that was taken is an answer for some seconds.  Only after a failure is
-the store asked for the cause.
+Anybody who can reach the plane may send this request, so concurrent requests share one probe: one
+empty change is committed at a time, and its success is an answer for some seconds.  The store is
+asked for the cause only after a failure.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from tenure.core.errors import StoreError
 from tenure.ports.store import Change
 
 FRESH_SECONDS = 5.0
-"""How long an answer of the store is good for."""
+"""How long an answer of the store stays valid."""
 SILENT = "the store does not answer"
 REFUSES = "the store answers but takes no records"
 T = TypeVar("T")
 
 
 class WriteProbe:
-    """What one process knows of its store."""
+    """The state of the store as one process knows it."""
 
     def __init__(self) -> None:
         self._commit = _SharedCall[None]()
@@ -55,14 +55,14 @@ class WriteProbe:
 
 
 async def _take_record(plane: Plane) -> None:
-    """Commit nothing, as a request would that brings new work."""
+    """Commit an empty change, under the rules for requests that bring new work."""
     await plane.store.commit(Change("", (), (), admits=True))
 
 
 class _SharedCall(Generic[T]):
-    """A call that all who want its answer share, while it runs and for some seconds after it.
+    """A call whose answer is shared while it runs and for some seconds after it.
 
-    A call that fails is made again for whoever asks next.
+    After a call that failed, the next request makes a new call.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class _SharedCall(Generic[T]):
         self._answered_at = 0.0
 
     async def answer(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Its answer; a caller who stops waiting leaves the call to the others."""
+        """The answer; if one waiter stops waiting, the call goes on for the others."""
         now = asyncio.get_running_loop().time()
         known = self._call
         if known is None or (known.done() and (not _is_answer(known) or self._is_old(now))):

@@ -1,6 +1,6 @@
-"""The audit log: one line for everything a caller had done, chained by the store.
+"""The audit log: one line for each act of a caller, chained by the store.
 
-A line is written in the very commit that it tells of; `verify` walks the chain.
+A line is written in the same commit as the act; `verify` walks the chain.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import ChainHash, Next, Put
 
 VERIFY_ROWS = 1_000
-"""Lines read at a time while the chain is walked."""
+"""Lines that are read at a time while the chain is verified."""
 
 
 class Entry(NamedTuple):
-    """One line as it is shown."""
+    """One line as callers see it."""
 
     position: int
     principal: str
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 
 class ChainVerdict(NamedTuple):
-    """What a walk over the chain found: how many good lines, their last hash, the first bad one."""
+    """The result of a verification: the number of good lines, their last hash, the first bad."""
 
     entries: int
     head: str
@@ -39,7 +39,7 @@ class ChainVerdict(NamedTuple):
 
 
 def entry(caller: Caller, action: str, *, target: str, now: float, **body: object) -> Put:
-    """The line to be committed with what it tells of."""
+    """The line for an act, to be committed with it."""
     return Put(
         "audit",
         (Next("audit"),),
@@ -78,10 +78,10 @@ async def list_audit(
 
 
 async def verify(plane: Plane, *, head: str = "") -> ChainVerdict:
-    """Walk the whole chain, and see that a head that was written down before is still there.
+    """Verify the whole chain, and that it still contains the heads that are known.
 
-    A cut at the end shows only against such a head: the one that is given, and the last one that
-    this process has seen itself.
+    A truncation is detected only by a known head: `head`, which a caller has exported before, and
+    the last head that this process has seen.
     """
     position, previous = 0, ""
     missing = {head, plane.pause.memo.head} - {""}

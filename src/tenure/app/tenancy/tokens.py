@@ -1,8 +1,8 @@
-"""Tokens: how a caller says who it is.  The store keeps their hashes, never the tokens.
+"""Tokens: how a caller authenticates.  The store has their hashes, never the tokens.
 
-The tenant of everything a caller asks for comes from its token and from nowhere else.  Tokens
-themselves have one rule: an admin hands out, lists and revokes those of its own tenant, and an
-admin of the plane's own tenant those of any; to others they are as absent as what never was.
+The tenant of every request comes from its token and from nowhere else.  An admin issues, lists and
+revokes the tokens of its own tenant; an admin of the plane's own tenant those of every tenant.  For
+other callers a token is answered like one that does not exist.
 """
 
 from base64 import urlsafe_b64encode
@@ -24,16 +24,16 @@ from tenure.ports.store import Change, Is, Put, Row, Set
 
 PREFIX = "tenure_"
 TENANT = "default"
-STARTER = Caller(TENANT, "tenure up", Role.ADMIN)
-"""Whoever starts the plane, as the audit log has it."""
-FIRST = 1
+PLANE_STARTER = Caller(TENANT, "tenure up", Role.ADMIN)
+"""The caller in the audit log for acts at the start of the plane."""
+FIRST_EPOCH = 1
 """The epoch of a token that was issued before there were epochs."""
 LENGTH_MAX = 128
-"""Characters of a token; a longer one is not even hashed."""
+"""The most characters of a token; a longer one is refused without hashing it."""
 
 
 class TokenView(NamedTuple):
-    """A token as it is shown: all but the token itself."""
+    """A token as callers see it, without the token itself."""
 
     id: str
     tenant: str
@@ -42,14 +42,14 @@ class TokenView(NamedTuple):
     created_at: float
     expires_at: float | None
     revoked_at: float | None
-    epoch: int = FIRST
-    """The plane's epoch in which it was issued, and in which alone it is good."""
+    epoch: int = FIRST_EPOCH
+    """The plane's epoch in which it was issued; it is valid only in that epoch."""
 
 
 async def authenticate(plane: Plane, token: str) -> Caller:
-    """Who carries this token; Unauthenticated if nobody does, or not any more.
+    """The caller of this token; Unauthenticated if it is unknown, revoked or expired.
 
-    It is found by its hash, so no comparison tells how much of a guess was right.
+    The token is found by its hash, so the time of a comparison reveals nothing about it.
     """
     row = None
     if 0 < len(token) <= LENGTH_MAX and token.isascii():
@@ -75,7 +75,7 @@ async def create_token(
     seconds: float | None = None,
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> tuple[TokenView, str]:
-    """A new token, which is shown here and, sealed, to whoever repeats the request."""
+    """Issue a token; its text is returned only here, and to a repetition of the same request."""
     tenant = _tenant(caller, tenant)
     if not NAME.fullmatch(tenant):
         raise Invalid("tenant: a lower-case letter, then such letters, digits and -; 63 at most")
@@ -83,27 +83,27 @@ async def create_token(
         most = IDENTIFIER_CHARACTERS_MAX
         raise Invalid(f"principal: printable text of at most {most} characters")
     if seconds is not None and not seconds > 0:
-        raise Invalid("seconds: a token lives for more than no time")
+        raise Invalid("seconds: must be greater than 0")
     now = plane.store.now()
     token = PREFIX + urlsafe_b64encode(plane.entropy.secret()).decode().rstrip("=")
     expires_at = None if seconds is None else now + seconds
     name = uuid7(now, plane.entropy.bits())
     view = TokenView(name, tenant, principal, role, now, expires_at, None, plane.pause.epoch)
-    made = view, token
-    await idempotency.commit(plane, Change("", (), _created(caller, *made)), made)
-    return made
+    result = view, token
+    await idempotency.commit(plane, Change("", (), _token_rows(caller, *result)), result)
+    return result
 
 
 async def begin(plane: Plane, token: str) -> None:
-    """Let whoever starts the plane in as its admin; the token was made for this store before."""
+    """Store the first admin token of the plane, which was made before the store was opened."""
     now = plane.store.now()
     name = uuid7(now, plane.entropy.bits())
     view = TokenView(name, TENANT, "admin", Role.ADMIN, now, None, None, plane.pause.epoch)
-    await plane.store.commit(Change("", (), _created(STARTER, view, token)))
+    await plane.store.commit(Change("", (), _token_rows(PLANE_STARTER, view, token)))
 
 
 async def list_tokens(plane: Plane, caller: Caller, *, tenant: str = "") -> Sequence[TokenView]:
-    """The tokens of a tenant, by default the caller's, also those that are no good any more."""
+    """The tokens of a tenant, by default the caller's, also those that are no longer valid."""
     tenant = _tenant(caller, tenant)
     found = [_view(row) async for row in every(plane.store, TokenRecord, {"tenant": tenant})]
     return sorted(found, key=lambda view: view.id)
@@ -116,29 +116,29 @@ async def revoke_token(
     *,
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> TokenView:
-    """No good from now on; twice succeeds, and the first time stands."""
+    """Revoke a token; a second revocation succeeds and keeps the first time."""
     require(caller, Role.ADMIN)
-    named: Row = {"id": token_id}
+    columns: Row = {"id": token_id}
     if caller.tenant != TENANT:
-        named["tenant"] = caller.tenant
-    rows = await plane.store.list_rows(TokenRecord, named, limit=1)
+        columns["tenant"] = caller.tenant
+    rows = await plane.store.list_rows(TokenRecord, columns, limit=1)
     if not rows:
         raise NotFound(f"there is no token {token_id}")
     if rows[0].revoked_at is not None:
         return _view(rows[0])
     first = Is("token", (rows[0].hash,), {"revoked_at": None})
     now = plane.store.now()
-    told = entry(caller, "token.revoke", target=token_id, now=now)
+    audit_row = entry(caller, "token.revoke", target=token_id, now=now)
     write = Set("token", (rows[0].hash,), {"revoked_at": now})
     view = _view(rows[0]._replace(revoked_at=now))
-    change = Change("", (first,), (write, told))
-    if await idempotency.commit(plane, change, view) is not None:  # someone was faster
+    change = Change("", (first,), (write, audit_row))
+    if await idempotency.commit(plane, change, view) is not None:  # another request was first
         return await revoke_token(plane, caller, token_id, idempotency=idempotency)
     return view
 
 
 def require_owner(caller: Caller) -> None:
-    """Forbidden unless an admin of the plane's own tenant asks: it is about all tenants."""
+    """Forbidden unless the caller is an admin of the plane's own tenant."""
     require(caller, Role.ADMIN)
     if caller.tenant != TENANT:
         raise Forbidden(f"this needs an admin of the tenant {TENANT}")
@@ -146,11 +146,11 @@ def require_owner(caller: Caller) -> None:
 
 def _is_current(plane: Plane, row: TokenRecord) -> bool:
     """Whether a token was issued in the epoch that the plane is in."""
-    return (row.epoch or FIRST) == plane.pause.epoch
+    return (row.epoch or FIRST_EPOCH) == plane.pause.epoch
 
 
 def _tenant(caller: Caller, tenant: str) -> str:
-    """The tenant whose tokens are meant; NotFound if they are not for this caller."""
+    """The tenant whose tokens are requested; NotFound if this caller may not see them."""
     require(caller, Role.ADMIN)
     tenant = tenant or caller.tenant
     if caller.tenant not in {tenant, TENANT}:
@@ -162,10 +162,10 @@ def _hash(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
-def _created(caller: Caller, view: TokenView, token: str) -> tuple[Put, Put]:
-    """The token's row, and the line that tells who made it."""
+def _token_rows(caller: Caller, view: TokenView, token: str) -> tuple[Put, Put]:
+    """The token's row, and the audit entry of its creation."""
     whose = {"principal": view.principal, "role": view.role, "tenant": view.tenant}
-    told = entry(caller, "token.create", target=view.id, now=view.created_at, **whose)
+    audit_row = entry(caller, "token.create", target=view.id, now=view.created_at, **whose)
     row: Row = {
         "id": view.id,
         "tenant": view.tenant,
@@ -175,7 +175,7 @@ def _created(caller: Caller, view: TokenView, token: str) -> tuple[Put, Put]:
         "expires_at": view.expires_at,
         "epoch": view.epoch,
     }
-    return Put("token", (_hash(token),), row), told
+    return Put("token", (_hash(token),), row), audit_row
 
 
 def _view(row: TokenRecord) -> TokenView:
@@ -187,5 +187,5 @@ def _view(row: TokenRecord) -> TokenView:
         row.created_at,
         row.expires_at,
         row.revoked_at,
-        row.epoch or FIRST,
+        row.epoch or FIRST_EPOCH,
     )

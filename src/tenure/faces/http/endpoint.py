@@ -132,7 +132,7 @@ class PathEndpoint:
 
 def _pause_reason(pause: Pause) -> str:
     """Why mutations are refused, and which commands end the pause."""
-    if pause.is_over:
+    if pause.must_restart:
         return f"{pause.why}; this process accepts no changes"
     return (
         f"{pause.why}; no changes are accepted until the restore is confirmed:"

@@ -32,7 +32,7 @@ async def test_what_makes_no_sense_is_refused_by_name(harness):
         (SubscriptionRequest("n", SubscriptionKind.PULL, types=("nonsense",)), "types"),
         (
             SubscriptionRequest("n", SubscriptionKind.PULL, types=("agent.ready",), required=True),
-            "required: it hears of",
+            "required: its types include",
         ),
         (SubscriptionRequest("n", SubscriptionKind.WEBHOOK), "url: it is missing"),
         (

@@ -180,7 +180,7 @@ def test_a_process_that_learns_of_a_later_epoch_holds_itself(tmp_path):
             raised = Set("plane", ("this",), {"epoch": 2, "held": "restored"})
             await plane.store.commit(Change("", (), (raised,)))
             assert await epochs.follow(plane)
-            assert (plane.pause.epoch, plane.pause.is_over) == (2, True)
+            assert (plane.pause.epoch, plane.pause.must_restart) == (2, True)
             assert not await epochs.follow(plane), "once"
             with pytest.raises(Conflict, match="start this process anew"):
                 await epochs.confirm(plane, ADMIN)
@@ -349,7 +349,7 @@ async def test_a_review_waits_twice_for_a_provider_that_hangs_and_no_longer(harn
     began = harness.plane.store.now()
     with patched(epochs, AT_ONCE=1), override_verbs(harness, "runtime", inspect=hangs):
         seen = await epochs.review(harness.plane, ADMIN)
-    assert harness.plane.store.now() - began < 3 * epochs.ASK_SECONDS
+    assert harness.plane.store.now() - began < 3 * epochs.CALL_SECONDS
     assert seen.untold_agents == 6
     assert seen.silent == ["runtime: no answer in time"]
 
@@ -446,6 +446,6 @@ def test_a_confirmation_that_cannot_be_written_down_is_followed_once_it_can(tmp_
             assert plane.pause.why == "restored"
             (tmp_path / "epoch").rmdir()
             assert not await epochs.follow(plane)
-            assert (plane.pause.why, plane.pause.let_go.is_set()) == ("", True)
+            assert (plane.pause.why, plane.pause.confirmation.is_set()) == ("", True)
 
     asyncio.run(main())

@@ -102,7 +102,7 @@ def test_a_running_process_stops_when_its_store_has_lost_the_watermark(tmp_path)
     async def scenario(plane):
         await plane.pause.write_watermark(Watermark(7, 1.0, "lost"))
         await epoch.tick(plane)
-        assert plane.pause.is_over
+        assert plane.pause.must_restart
         assert not plane.engine.accepts
         await epochs.pause_after_rewind(plane, "a second reason")
         return plane.pause.why
@@ -120,7 +120,7 @@ def test_a_store_that_says_it_went_backwards_pauses_the_next_start(tmp_path):
         async with epoch.following(plane, clock=SystemClock(), seconds=1e9):
             with patched(type(plane.store), find=find):
                 await epoch.tick(plane)
-        return plane.pause.why, plane.pause.is_over
+        return plane.pause.why, plane.pause.must_restart
 
     assert with_plane(tmp_path, scenario) == ("it lacks o/1/1/x: start this process anew", True)
     assert EpochFile(tmp_path).read() == Memo(2, "it lacks o/1/1/x")
