@@ -137,7 +137,7 @@ def test_a_stranger_holds_nothing_back(url: str, held: Callable[[str], Any]) -> 
 def test_ablation_if_strangers_count_nothing_is_told(
     url: str, held: Callable[[str], Any], tally
 ) -> None:
-    with patched(horizon, STRANGERS=NOBODY):
+    with patched(horizon, FOREIGN_TRANSACTIONS=NOBODY):
         assert asyncio.run(told_beside(url, held)) == [[], []]
     tally.add("ablations")
 
@@ -191,7 +191,7 @@ def test_every_session_of_a_store_is_named_as_ours(postgres_url: str, *, pooled:
     with patched(asyncpg, connect=connect):
         names = asyncio.run(names_of_sessions(postgres_url)) - {"pooler"}
     assert len(names) == 3, "one that writes, one that reads, one beside"
-    assert all(name.startswith(horizon.OURS) for name in names)
+    assert all(name.startswith(horizon.SESSION_PREFIX) for name in names)
 
 
 async def busy(url: str, *, seed: int, many: int) -> tuple[list[object], set[object]]:
@@ -261,7 +261,7 @@ def test_beside_strangers_none_is_skipped_none_told_twice_and_nothing_goes_back(
 def test_ablation_if_neighbours_are_taken_for_strangers_some_are_skipped(
     postgres_url: str, tally
 ) -> None:
-    with patched(horizon, STRANGERS=EVERYBODY):
+    with patched(horizon, FOREIGN_TRANSACTIONS=EVERYBODY):
         told, committed = asyncio.run(busy(postgres_url, seed=7, many=60))
     assert set(told) < committed
     tally.add("ablations")

@@ -78,7 +78,7 @@ def test_ablation_by_the_processes_own_idea_of_time_a_live_lease_is_taken(
     init = Functions.__init__
 
     def not_judging(self: Functions, types: Any, **_rest: object) -> None:
-        init(self, types, judges=False)
+        init(self, types, uses_server_time=False)
 
     monkeypatch.setattr(Functions, "__init__", not_judging)
     assert asyncio.run(taken(postgres_url, writer=-HOUR, left=60.0)) == ["a"]

@@ -68,7 +68,7 @@ async def build(
     def fresh() -> str:
         return uuid7(now(), entropy.bits())
 
-    functions, history = Functions(types, judges=not own_clock), History()
+    functions, history = Functions(types, uses_server_time=not own_clock), History()
     committer = PostgresCommitter(
         address, functions, now=now, fresh=fresh, lanes=lanes, history=history, room=room,
         on_durable=on_durable,

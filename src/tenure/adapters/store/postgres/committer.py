@@ -211,7 +211,7 @@ class PostgresCommitter:
         while waiting and max(len(batch), len(deferred) - blocked) < BATCH_CHANGES_MAX:
             item = waiting[0]
             parts = item.parts
-            if parts is None or parts.doubled is not None:
+            if parts is None or parts.duplicate_put is not None:
                 first = not batch and len(deferred) == blocked and not busy
                 if first and len(self._idle) == len(self._lanes):
                     self._runs_alone = True
@@ -286,10 +286,14 @@ class PostgresCommitter:
         while items:
             batch = [item.parts for item in items if item.parts is not None]
             try:
-                name, at, doubled = self._fresh(), self._now(), batch[0].doubled is not None
+                name, at, duplicate_put = (
+                    self._fresh(),
+                    self._now(),
+                    batch[0].duplicate_put is not None,
+                )
                 write = partial(_write, batch, at, is_retry=is_retry)
-                await self._run_until_known(lane, name, write, is_blocking=doubled)
-                if not doubled:  # a change with a doubled Put was rolled back
+                await self._run_until_known(lane, name, write, is_blocking=duplicate_put)
+                if not duplicate_put:  # a change with a doubled Put was rolled back
                     self._history.acknowledge(AcknowledgedBatch(name, at, ids_of(batch)))
             except BatchRefused as refusal:
                 for place, refused in refusal.answers.items():
@@ -311,8 +315,8 @@ class PostgresCommitter:
                 else:
                     items[0].answer = _caller_error(error)
                 return
-            if batch[0].doubled is not None:
-                items[0].answer = CommitRefusal(*batch[0].doubled)
+            if batch[0].duplicate_put is not None:
+                items[0].answer = CommitRefusal(*batch[0].duplicate_put)
             return
 
     def _put_aside(self, item: Item, error: Exception) -> None:
@@ -421,7 +425,7 @@ class PostgresCommitter:
         if session is None:
             return ""
         session.connection.terminate()
-        return session.name if session.sent else ""
+        return session.name if session.is_commit_sent else ""
 
     def _patience_error(self, error: BaseException, doubtful: str) -> BaseException:
         if not doubtful:

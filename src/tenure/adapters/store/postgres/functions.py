@@ -44,58 +44,59 @@ IN_ORDER = (
     "((counter.xmin::text::bigint - pg_current_xact_id()::text::bigint) & 4294967295)"
     " NOT BETWEEN 1 AND 1000000"
 )
-"""Whether the last to raise this counter began before us.
+"""Whether the transaction that last raised this counter started before this one.
 
-Else its rows would stand after ours with smaller numbers: the batch is tried again under a later
-transaction.  What is further away is so old that its number has come round again.
+Otherwise its rows would come after ours with smaller numbers; the batch is then tried again under a
+later transaction.  A larger distance is of an id so old that it has wrapped around.
 """
 UPDATE = "update"
 """Set columns of rows that are there."""
 REMOVE = "remove"
 """Drop rows."""
-MET: Shape = ("met", "", (), "")
-"""Go on only if nothing was refused so far."""
-JUDGED = ("lease", "until")
-"""The table and column whose times are the server's: it is given how far off they are."""
-NOTED: Shape = ("noted", "", (), "")
-"""Write down which changes this transaction applied, under its own id."""
+CHECKPOINT: Shape = ("met", "", (), "")
+"""Raise the refusals so far, if there are any."""
+SERVER_TIMED = ("lease", "until")
+"""Table and column with times of the server's clock; they are sent as seconds from now."""
+RECORD_BATCH: Shape = ("noted", "", (), "")
+"""Insert the batch row with the ids of its changes."""
 
 
 class Function(NamedTuple):
-    """How to make it, and what it takes."""
+    """A PL/pgSQL function: its SQL and the types of its arguments."""
 
     create: str
     """SQL with `{name}` where the name goes."""
     texts: tuple[bool, ...]
-    """Of each thing that it takes, whether it is a column of text."""
+    """For each argument whether it is a text column."""
 
 
 class Functions:
-    """SQL for every shape of the closed vocabulary of changes."""
+    """The functions for all shapes of guards and writes."""
 
-    def __init__(self, types: Types, *, judges: bool = True) -> None:
-        """`judges`: by its own clock, when leases end; else they end at the times it is given."""
+    def __init__(self, types: Types, *, uses_server_time: bool = True) -> None:
+        """With `uses_server_time` leases end by the server's clock, else by the given times."""
         self.types = types
-        self.judges = judges
-        self._made: dict[Shape, Function] = {}
+        self.uses_server_time = uses_server_time
+        self._functions: dict[Shape, Function] = {}
         self._makers: dict[str, Callable[[Shape], Function]] = {
             HOLD: self._hold, CHECK: self._check, INSERT: self._insert, APPEND: self._append,
-            UPDATE: self._update, REMOVE: self._remove, MET[0]: _met, NOTED[0]: _noted,
+            UPDATE: self._update, REMOVE: self._remove, CHECKPOINT[0]: _raise_refusals,
+            RECORD_BATCH[0]: _record_batch,
         }  # fmt: skip
 
     def of(self, shape: Shape) -> Function:
         """The function of this shape; a Defect if there is no such table or column."""
-        made = self._made.get(shape)
-        if made is None:
-            made = self._made[shape] = self._makers[shape[0]](shape)
-        return made
+        function = self._functions.get(shape)
+        if function is None:
+            function = self._functions[shape] = self._makers[shape[0]](shape)
+        return function
 
     def _hold(self, shape: Shape) -> Function:
         table = shape[1]
         key = _shape_of(table)
         columns = ", ".join(f"held.{column}" for column in key)
         body = (
-            f"PERFORM 1 FROM {_given(key)} JOIN {table} held ON {_same('held', key)}"
+            f"PERFORM 1 FROM {_unnest(key)} JOIN {table} held ON {_same('held', key)}"
             f" ORDER BY {columns} FOR UPDATE OF held; RETURN so_far;"
         )
         return self._function(table, key, body)
@@ -113,7 +114,7 @@ class Functions:
         ]
         met = " AND ".join(terms) or "true"
         body = _losers(
-            f"FROM {_given(('n', *key, *names))} LEFT JOIN {table} held ON {_same('held', key)}"
+            f"FROM {_unnest(('n', *key, *names))} LEFT JOIN {table} held ON {_same('held', key)}"
             f" WHERE held.{key[0]} IS NULL OR NOT ({met})"
         )
         types = [self._type(table, column) for column in (*key, *columns)]
@@ -128,12 +129,12 @@ class Functions:
         values = [self._value(table, column, column) for column in names]
         into = f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)}"
         losers = _losers(
-            f"FROM {_given(('n', *names))} JOIN {table} held ON {_same('held', key)}"
+            f"FROM {_unnest(('n', *names))} JOIN {table} held ON {_same('held', key)}"
             " WHERE held.xmin <> pg_current_xact_id()::xid"
         )
         body = (
-            f"{into} FROM {_given(('n', *names))} ON CONFLICT DO NOTHING;"
-            f" {_COUNTED} {losers} {_TOLD}"
+            f"{into} FROM {_unnest(('n', *names))} ON CONFLICT DO NOTHING;"
+            f" {_RETURN_IF_ALL_WRITTEN} {losers} {_RETURN_LOSERS}"
         )
         types = [self._type(table, column) for column in names]
         return _function(("n", *names), ["integer", *types], body)
@@ -143,8 +144,8 @@ class Functions:
         _, table, columns, counted = shape
         _refuse_unknown(table, columns)
         key, names = _shape_of(table)[0], ("n", *columns)
-        given = f"FROM {_given(names)}"
-        values, raised, whole = _listed(columns), "", ""
+        given = f"FROM {_unnest(names)}"
+        values, raised, whole = _given_columns(columns), "", ""
         types = [self._type(table, column) for column in columns]
         if counted:
             if counted not in columns:
@@ -156,7 +157,7 @@ class Functions:
                 " ON CONFLICT (name) DO UPDATE SET value = counter.value + excluded.value"
                 f" WHERE {IN_ORDER} RETURNING name, value) "
             )
-            whole = f" {_COUNTED} {_MOVED}"
+            whole = f" {_RETURN_IF_ALL_WRITTEN} {_RAISE_RETRY}"
             number = (
                 f"raised.value - count(*) OVER (PARTITION BY given.{counted})"
                 f" + row_number() OVER (PARTITION BY given.{counted} ORDER BY given.n)"
@@ -179,12 +180,12 @@ class Functions:
         values = ", ".join(f"{column} = {self._value(table, column, column)}" for column in columns)
         names = ("n", *key, *columns)
         losers = _losers(
-            f"FROM {_given(names)} LEFT JOIN {table} held ON {_same('held', key)}"
+            f"FROM {_unnest(names)} LEFT JOIN {table} held ON {_same('held', key)}"
             f" WHERE held.{key[0]} IS NULL"
         )
         body = (
-            f"UPDATE {table} held SET {values} FROM {_given(names)} WHERE {_same('held', key)};"
-            f" {_COUNTED} {losers} {_TOLD}"
+            f"UPDATE {table} held SET {values} FROM {_unnest(names)} WHERE {_same('held', key)};"
+            f" {_RETURN_IF_ALL_WRITTEN} {losers} {_RETURN_LOSERS}"
         )
         types = [self._type(table, column) for column in (*key, *columns)]
         return _function(names, ["integer", *types], body)
@@ -193,7 +194,7 @@ class Functions:
         table = shape[1]
         key = _shape_of(table)
         body = (
-            f"DELETE FROM {table} held USING {_given(key)} WHERE {_same('held', key)};"
+            f"DELETE FROM {table} held USING {_unnest(key)} WHERE {_same('held', key)};"
             " RETURN so_far;"
         )
         return self._function(table, key, body)
@@ -202,8 +203,10 @@ class Functions:
         return _function(names, [self._type(table, column) for column in names], body)
 
     def _value(self, table: str, column: str, name: str) -> str:
-        """What was given under this name, as it is kept in the column or compared with it."""
-        ahead = f"{SERVER_NOW} + " if self.judges and (table, column) == JUDGED else ""
+        """SQL for the argument of this name, as it is stored or compared."""
+        ahead = (
+            f"{SERVER_NOW} + " if self.uses_server_time and (table, column) == SERVER_TIMED else ""
+        )
         return f"{ahead}given.{name}"
 
     def _type(self, table: str, column: str) -> str:
@@ -213,7 +216,7 @@ class Functions:
         return found
 
 
-def _met(_shape: Shape) -> Function:
+def _raise_refusals(_shape: Shape) -> Function:
     body = (
         "IF so_far IS NOT NULL THEN RAISE EXCEPTION 'refused' USING"
         f" ERRCODE = '{REFUSED}', DETAIL = so_far; END IF; RETURN so_far;"
@@ -221,7 +224,7 @@ def _met(_shape: Shape) -> Function:
     return _function((), [], body)
 
 
-def _noted(_shape: Shape) -> Function:
+def _record_batch(_shape: Shape) -> Function:
     create = (
         "CREATE FUNCTION pg_temp.{name}(so_far text, a_id text, a_at double precision,"
         " a_changes text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN"
@@ -239,12 +242,12 @@ def _function(names: tuple[str, ...], types: list[str], body: str) -> Function:
     return Function(create, tuple(type_ == "text" for type_ in types))
 
 
-def _given(names: tuple[str, ...]) -> str:
+def _unnest(names: tuple[str, ...]) -> str:
     arrays = ", ".join(f"a_{name}" for name in names)
     return f"unnest({arrays}) AS given({', '.join(names)})"
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _given_columns(names: tuple[str, ...]) -> str:
     return ", ".join(f"given.{name}" for name in names)
 
 
@@ -263,12 +266,12 @@ def _losers(rows: str) -> str:
     )
 
 
-_COUNTED = (
+_RETURN_IF_ALL_WRITTEN = (
     "GET DIAGNOSTICS written = ROW_COUNT; IF written = cardinality(a_n) THEN RETURN so_far; END IF;"
 )
-_MOVED = "RAISE EXCEPTION 'rows moved meanwhile' USING ERRCODE = '40001';"
-# What was in the way may have gone since: then the batch is tried again.
-_TOLD = f"IF lost IS NULL THEN {_MOVED} END IF; RETURN concat(so_far, lost);"
+_RAISE_RETRY = "RAISE EXCEPTION 'rows moved meanwhile' USING ERRCODE = '40001';"
+# The conflicting row may be gone since: then the batch is tried again.
+_RETURN_LOSERS = f"IF lost IS NULL THEN {_RAISE_RETRY} END IF; RETURN concat(so_far, lost);"
 
 
 def _shape_of(table: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""One connection that writes: the functions it has made, the statements it has prepared.
+"""One writer connection, with the functions it has created and the statements it has prepared.
 
-An error says how much is known: whatever is raised before `sent` is true was not kept.
+An error that is raised before `is_commit_sent` is true means that nothing was stored.
 """
 
 from asyncio import timeout
@@ -18,14 +18,14 @@ from tenure.adapters.store.postgres.parts import (
     Numbers,
     Parts,
     StatementCall,
-    counted,
+    count_numbers,
     refusals,
 )
-from tenure.adapters.store.postgres.texts import MARKS, TAKEN_APART, UNUSED, joined
+from tenure.adapters.store.postgres.texts import MARKS, SPLIT_TEXTS, UNUSED, join_texts
 from tenure.ports.store import CommitRefusal
 
-STATEMENTS_KEPT = 200
-"""Prepared statements a connection; their number is that of mixtures of shapes."""
+CACHED_STATEMENTS_MAX = 200
+"""Prepared statements of a connection: one for each combination of shapes."""
 _NUMBER = """
 CREATE FUNCTION pg_temp.numbered(
     a_names text[], a_many bigint[], OUT numbers bigint[], OUT head text
@@ -37,29 +37,29 @@ CREATE FUNCTION pg_temp.numbered(
     ) SELECT array_agg(value ORDER BY name) INTO numbers FROM raised;
     SELECT hash INTO head FROM audit ORDER BY position DESC LIMIT 1;
 END $$"""
-"""Counters are held in the order of their names; the last row of the chain is read after that."""
+"""Counters are locked in the order of their names; then the last row of the chain is read."""
 
 
 _UNREPLICATED = "SET LOCAL synchronous_commit = off; "
-"""Before what only this session needs: it does not wait for a disk or for a standby."""
+"""For statements that only this session needs: they wait for no disk and no standby."""
 
 
 class BatchRefused(Exception):
-    """Some changes of a batch are refused, and nothing of it was kept."""
+    """Some changes of a batch are refused; nothing of the batch was stored."""
 
     def __init__(self, answers: dict[int, CommitRefusal]) -> None:
         super().__init__(answers)
         self.answers = answers
-        """By their places in the batch."""
+        """Refusals by position in the batch."""
 
 
 class Session:
-    """Speaks to the server; after an error of the connection it is of no more use."""
+    """Runs batches on one connection; after a connection error it cannot be used again."""
 
     def __init__(self, connection: asyncpg.Connection, name: str, functions: Functions) -> None:
         self.connection = connection
         self.name = name
-        self.sent = False
+        self.is_commit_sent = False
         """Whether the server was asked to commit, so that only it knows what became of it."""
         self._functions = functions
         self._call: StatementCall
@@ -70,7 +70,7 @@ class Session:
 
     async def wait_for_rows(self, seconds: float) -> None:
         """From now on wait so long for a row that somebody else holds."""
-        self.sent = False
+        self.is_commit_sent = False
         if seconds != self._lock_seconds:
             await self.connection.execute(f"SET lock_timeout = '{seconds:g}s'")
             self._lock_seconds = seconds
@@ -79,18 +79,18 @@ class Session:
         """From here on only the server knows; but not if the connection is known to be gone."""
         if self.connection.is_closed():
             raise ConnectionResetError("the connection was closed")
-        self.sent = True
+        self.is_commit_sent = True
 
     async def apply(self, batch: Sequence[Parts], batch_id: str, at: float) -> None:
         """Apply all of these changes durably; Refusal if some cannot be."""
-        self.sent = False
+        self.is_commit_sent = False
         noted = (batch_id, at, ids_of(batch))
-        wanted = counted(batch)
-        self._call = _built(batch).call(*noted, judges=self._functions.judges)
+        wanted = count_numbers(batch)
+        self._call = _built(batch).call(*noted, uses_server_time=self._functions.uses_server_time)
         try:
             async with timeout(server.STATEMENT_SECONDS):
                 statement = await self._prepared(self._call.shapes)
-                if wanted or batch[0].doubled is not None:
+                if wanted or batch[0].duplicate_put is not None:
                     await self._apply_held(statement, batch, wanted, noted)
                 else:
                     arguments = self._joined()
@@ -127,7 +127,7 @@ class Session:
                     before[NUMBERED] = place - 1 - wanted[NUMBERED]
                 numbers = Numbers(before, {"audit": head or ""})
                 built = _built(batch, numbers)
-                self._call = built.call(*noted, judges=self._functions.judges)
+                self._call = built.call(*noted, uses_server_time=self._functions.uses_server_time)
             await statement.fetchval(*self._joined())
         except asyncpg.PostgresError as error:
             if not isinstance(error, server.GONE):
@@ -136,7 +136,9 @@ class Session:
         except (ValueError, TypeError, OverflowError):
             await self.connection.execute("ROLLBACK")
             raise
-        if batch[0].doubled is not None:  # it stands alone, and what it would write goes no further
+        if (
+            batch[0].duplicate_put is not None
+        ):  # it stands alone, and what it would write goes no further
             await self.connection.execute("ROLLBACK")
             return
         self.send()
@@ -145,7 +147,7 @@ class Session:
     async def _prepared(self, shapes: tuple[Shape, ...]) -> Any:
         statement = self._statements.get(shapes)
         if statement is None:
-            if len(self._statements) >= STATEMENTS_KEPT:
+            if len(self._statements) >= CACHED_STATEMENTS_MAX:
                 self._statements.clear()
             for shape in shapes:
                 await self._make(shape)
@@ -156,7 +158,7 @@ class Session:
     def _joined(self) -> list[Any]:
         functions, shapes = self._functions, self._call.shapes
         texts = [is_text for shape in shapes for is_text in functions.of(shape).texts]
-        return joined(self._call.arguments, texts)
+        return join_texts(self._call.arguments, texts)
 
     async def _make(self, shape: Shape) -> None:
         if shape not in self._names:
@@ -173,7 +175,7 @@ class Session:
             for is_text in self._functions.of(shape).texts:
                 bound += 1
                 one = f"${bound}"
-                given += ", " + (TAKEN_APART.format(given=one) if is_text else one)
+                given += ", " + (SPLIT_TEXTS.format(given=one) if is_text else one)
             sql = f"pg_temp.{self._names[shape]}({sql}{given})"
         return sql
 

@@ -1,8 +1,8 @@
-"""What runs beside the work, on one connection: wake-ups between processes, the clock, tidying.
+"""A connection for background tasks: wake-ups between processes, the clock, old batches.
 
-A ring is sent after its change is durable, outside of its transaction: the server lets only one
-transaction that notifies commit at a time, which would undo what several writers gain.  So a ring
-can be lost with the process that should have sent it; it is a hint, and everybody looks round.
+A ring is a notification hint to other processes.  It is sent after its change is durable, outside
+its transaction, because the server commits transactions with a NOTIFY one at a time, which would
+serialize the writers.  So a ring can be lost with its process; every engine also polls.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from tenure.core.errors import StoreRewound
 from tenure.ports.store import Ring
 
 log = logging.getLogger("tenure.store")
-LOOK_SECONDS = 10.0
-"""Between two looks at the server's clock."""
-KEPT_SECONDS = 600.0
-"""For how long a batch can be looked up: far longer than anybody is in doubt about one."""
+CHECK_SECONDS = 10.0
+"""Interval of the checks of the server's clock and history."""
+BATCH_SECONDS = 600.0
+"""How long a batch row is kept for look-ups; a commit is in doubt for a far shorter time."""
 PAYLOAD_BYTES_MAX = 7_900
 PAUSE_SECONDS = 0.5
 INTERRUPT, UNCLAIMED = "!", "?"
-"""Marks behind an operation in a notification."""
+"""Suffixes of an operation's id in a notification."""
 
 
 class SideConnection:
-    """Rings others, hears them, and keeps the clock; a lost connection is made anew."""
+    """Sends and receives rings and synchronizes the clock; reconnects after a lost connection."""
 
     def __init__(
         self,
@@ -51,24 +51,24 @@ class SideConnection:
         self._me = fresh
         self._rings: dict[str, str] = {}
         self._due = asyncio.Event()
-        self._heard: Callable[[Ring], None] | None = None
+        self._on_ring: Callable[[Ring], None] | None = None
         self._task = asyncio.create_task(self._keep(), name="tenure store side")
 
-    def listen(self, heard: Callable[[Ring], None]) -> None:
-        """Call this for the rings of other processes."""
-        self._heard = heard
+    def listen(self, on_ring: Callable[[Ring], None]) -> None:
+        """Call `on_ring` for the rings of other processes."""
+        self._on_ring = on_ring
 
     def ring(self, ring: Ring) -> None:
-        """Tell other processes, soon."""
+        """Notify other processes soon."""
         for one in (ring, *ring.others):
             marks = self._rings.get(one.operation, "")
-            for mark, said in ((INTERRUPT, one.interrupt), (UNCLAIMED, one.unclaimed)):
-                marks += mark if said and mark not in marks else ""
+            for mark, is_set in ((INTERRUPT, one.interrupt), (UNCLAIMED, one.unclaimed)):
+                marks += mark if is_set and mark not in marks else ""
             self._rings[one.operation] = marks
         self._due.set()
 
     async def close(self) -> None:
-        """Stop; what was not sent yet is found by the polls of others."""
+        """Stop; rings that were not sent are replaced by the polls of other processes."""
         await cancel_and_wait(self._task)
 
     async def _keep(self) -> None:
@@ -80,7 +80,7 @@ class SideConnection:
                 connection = await server.connect(self._address, name, history=self._history)
                 # What is deleted here need not be on a standby, which may be away for hours.
                 await connection.execute("SET synchronous_commit = off")
-                await connection.add_listener(self._channel, self._hear)
+                await connection.add_listener(self._channel, self._on_notify)
                 if lost:
                     log.warning("PostgreSQL answers again: wake-ups between processes go on")
                 lost = False
@@ -102,16 +102,16 @@ class SideConnection:
     async def _serve(self, connection: asyncpg.Connection) -> None:
         """Send wake-ups as they come; now and then check the server, delete old batches."""
         loop = asyncio.get_running_loop()
-        look_at = loop.time()
+        check_at = loop.time()
         while True:
-            if loop.time() >= look_at:
-                look_at = loop.time() + LOOK_SECONDS
+            if loop.time() >= check_at:
+                check_at = loop.time() + CHECK_SECONDS
                 async with asyncio.timeout(server.STATEMENT_SECONDS):
                     await self._history.check(connection)
                     await self._clock.synchronize(connection)
-                    await connection.execute(self._forget, self._now() - KEPT_SECONDS)
+                    await connection.execute(self._forget, self._now() - BATCH_SECONDS)
             try:
-                async with asyncio.timeout(max(0.0, look_at - loop.time())):
+                async with asyncio.timeout(max(0.0, check_at - loop.time())):
                     await self._due.wait()
             except TimeoutError:
                 continue
@@ -121,14 +121,14 @@ class SideConnection:
                 async with asyncio.timeout(server.STATEMENT_SECONDS):
                     await connection.execute("SELECT pg_notify($1, $2)", self._channel, payload)
 
-    def _hear(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+    def _on_notify(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         sender, *words = str(payload).split()
-        if sender == self._me or self._heard is None:
+        if sender == self._me or self._on_ring is None:
             return
         for word in words:
             name = word.rstrip(INTERRUPT + UNCLAIMED)
             marks = word[len(name) :]
-            self._heard(Ring(name, INTERRUPT in marks, UNCLAIMED in marks))
+            self._on_ring(Ring(name, INTERRUPT in marks, UNCLAIMED in marks))
 
 
 def _payloads(sender: str, rings: dict[str, str]) -> list[str]:
