@@ -21,7 +21,7 @@ from tests.e2e.support.readme import (
     ROOT,
     blocks_of,
     deep_imports,
-    printed,
+    printed_text,
     program,
     run_program,
 )
@@ -39,7 +39,7 @@ def scaled() -> str:
 
 
 def test_the_program_in_the_readme_prints_what_it_says(tmp_path):
-    assert run_program(sys.executable, tmp_path) == printed()
+    assert run_program(sys.executable, tmp_path) == printed_text()
     assert (tmp_path / "tenure.db").is_file()
     assert len(list((tmp_path / "workspaces").iterdir())) == 1, "the second one was undone"
 

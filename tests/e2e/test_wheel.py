@@ -20,7 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tenure import __version__
-from tests.e2e.support.readme import ROOT, printed, run_program
+from tests.e2e.support.readme import ROOT, printed_text, run_program
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -112,7 +112,7 @@ def test_the_program_of_the_readme_runs_on_the_wheel(python, tmp_path):
     where = [python, "-I", "-c", "import tenure; print(tenure.__file__)"]
     asked = subprocess.run(where, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert Path(asked.stdout.strip()).is_relative_to(python.parents[1])
-    assert run_program(str(python), tmp_path) == printed()
+    assert run_program(str(python), tmp_path) == printed_text()
 
 
 def test_no_proof_and_no_test_can_be_imported_beside_the_wheel(python, tmp_path):

@@ -112,10 +112,10 @@ def home_at(home: Path, tenure: tuple[str, ...] = TENURE) -> Iterator[Plane]:
                 plane.process.stdout.close()
 
 
-def until(held, seconds: float = END_SECONDS):
-    """What it returns once that is true."""
+def until(condition, seconds: float = END_SECONDS):
+    """Wait until the condition is true; return its result."""
     end = time.monotonic() + seconds
-    while not (said := held()):
+    while not (result := condition()):
         assert time.monotonic() < end, "it never came"
         time.sleep(0.02)
-    return said
+    return result

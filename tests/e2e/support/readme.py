@@ -23,7 +23,7 @@ def program() -> str:
     return only
 
 
-def printed() -> str:
+def printed_text() -> str:
     """What the README says that it prints."""
     (only,) = blocks_of("text")
     return only.lstrip("\n")

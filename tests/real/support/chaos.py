@@ -376,13 +376,13 @@ class Chaos:
                     if task.done():
                         task.result()
             self.counts["seconds"] = int(time.monotonic() - began)
-            await _ended(hurting)
+            await _cancel_all(hurting)
             await self._mend()
             self._over.set()
             if not self.wrong:
                 await self._settle(clients)
         finally:
-            await _ended([*hurting, *living, *clients])
+            await _cancel_all([*hurting, *living, *clients])
 
     async def _mend(self) -> None:
         """No more faults; whoever was being started is."""
@@ -403,13 +403,13 @@ class Chaos:
         while wrong and time.monotonic() < began + SETTLE_SECONDS:
             await asyncio.sleep(1.0)
             if all(client.done() for client in clients):
-                wrong = await self.checked()
+                wrong = await self.find_faults()
         self.counts["settled_seconds"] = int(time.monotonic() - began)
         self.wrong += wrong
 
     # -------------------------------------------------------------------------------------- judging
 
-    async def checked(self) -> list[str]:
+    async def find_faults(self) -> list[str]:
         """What is wrong, by the providers' files, the process table and the store's own tables."""
         store = await self._tables()
         answer = await self.ask("GET", "/v1/agents?limit=1000")
@@ -462,7 +462,7 @@ class Chaos:
         return self.counts["changes_answered"] + self.counts["looks_answered"]
 
 
-async def _ended(tasks: "Sequence[asyncio.Future[None]]") -> None:
+async def _cancel_all(tasks: "Sequence[asyncio.Future[None]]") -> None:
     for task in tasks:
         task.cancel()
     for task in tasks:

@@ -14,7 +14,7 @@ def steps_in_flight(home: Path) -> set[str]:
 
     Of an operation that is being undone only the newest stage counts: the older ones come later.
     """
-    with resource_checker.copied(home, (resource_checker.STORE,)) as bases:
+    with resource_checker.copy_databases(home, (resource_checker.STORE,)) as bases:
         base = bases[resource_checker.STORE]
         found = set()
         rows = base.execute(

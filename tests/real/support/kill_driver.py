@@ -45,7 +45,7 @@ FLEET = 8
 OPEN = (*MOVING, "STUCK")
 PLANS = {plan.name: tuple(plan.steps) for plan in lifecycle.PLANS}
 """The steps of each plan, in order."""
-REQUESTED: tuple[str, ...] = tuple(name for name in PLANS if name != "recover_runtime")
+REQUESTED_PLANS: tuple[str, ...] = tuple(name for name in PLANS if name != "recover_runtime")
 """Plans that a caller can ask for; the other one is asked for when a runtime has died."""
 HELD = {
     "identity": "identity",
@@ -139,7 +139,7 @@ class Driver:
 
     def kill_at_random(self, seconds: float) -> None:
         """Ask for a few operations and kill the plane a little later."""
-        lines = self._ask_for(self.chance.choice(REQUESTED), "")
+        lines = self._ask_for(self.chance.choice(REQUESTED_PLANS), "")
         self.plane.tell(signal.SIGCONT)
         time.sleep(self.chance.uniform(0.0, seconds))
         self.plane.kill()
@@ -158,7 +158,7 @@ class Driver:
         It then stands still, and the end cannot be recorded: its store is held.
         """
         until = time.monotonic() + RUN_SECONDS
-        target, before = f"{plan}/{step}", _before(plan, step)
+        target, before = f"{plan}/{step}", _previous_step(plan, step)
         busy, near = False, not before
         while time.monotonic() < until:
             self.plane.tell(signal.SIGCONT)
@@ -260,7 +260,7 @@ class Driver:
             return "create_agent"
         if len(self._fleet) > FLEET:
             return "delete_agent"
-        return self.chance.choice(REQUESTED)
+        return self.chance.choice(REQUESTED_PLANS)
 
     def _request(self, plan: str, step: str) -> list[tuple[str, str, object]]:
         if plan == "create_agent":
@@ -378,7 +378,7 @@ class Driver:
         del self._fleet[2 * FLEET :]
 
 
-def _before(plan: str, step: str) -> str:
+def _previous_step(plan: str, step: str) -> str:
     """The step that comes before this one, if any."""
     order = [f"-{name}" for name in reversed(PLANS[plan])] if step[0] == "-" else PLANS[plan]
     at = order.index(step)

@@ -73,8 +73,10 @@ class Process(NamedTuple):
 
 def read_world(home: Path, store: Mapping[str, list[Row]] | None = None) -> World:
     """One look at everything; `store` are the tables of a store that is not in the home."""
-    homes = {path.name: _home(path) for zone in ZONES for path in _listed(home / "runtimes" / zone)}
-    with copied(home, PROVIDERS if store is not None else (STORE, *PROVIDERS)) as bases:
+    homes = {
+        path.name: _home(path) for zone in ZONES for path in _list_folder(home / "runtimes" / zone)
+    }
+    with copy_databases(home, PROVIDERS if store is not None else (STORE, *PROVIDERS)) as bases:
         store = _tables(bases[STORE]) if store is None else store
         providers = {name: _tables(bases[name]) for name in PROVIDERS}
     known = {str(row["key"]) for row in store["intent"] if row["slot"] == "runtime"}
@@ -82,14 +84,14 @@ def read_world(home: Path, store: Mapping[str, list[Row]] | None = None) -> Worl
         store,
         providers,
         homes,
-        {path.name: path.read_text() for path in _listed(home / "runtimes" / "ports")},
+        {path.name: path.read_text() for path in _list_folder(home / "runtimes" / "ports")},
         list(_groups(home, known)),
         list(_processes(home, known)),
     )
 
 
 @contextmanager
-def copied(home: Path, names: Sequence[str]) -> Iterator[dict[str, sqlite3.Connection]]:
+def copy_databases(home: Path, names: Sequence[str]) -> Iterator[dict[str, sqlite3.Connection]]:
     """Private copies of these files, each with its log as it was at one instant."""
     with tempfile.TemporaryDirectory() as place:
         bases = {}
@@ -138,7 +140,7 @@ def _tables(base: sqlite3.Connection) -> dict[str, list[Row]]:
     }
 
 
-def _listed(directory: Path) -> list[Path]:
+def _list_folder(directory: Path) -> list[Path]:
     return sorted(directory.iterdir()) if directory.is_dir() else []
 
 
@@ -162,7 +164,7 @@ def _processes(home: Path, known: set[str]) -> Iterator[Process]:
             continue
         try:
             entries = (place / "environ").read_bytes().split(b"\0")
-            kept = _kept(place, below)
+            kept = _key_of_keeper(place, below)
         except OSError:
             continue
         env = dict(os.fsdecode(one).partition("=")[::2] for one in entries if one)
@@ -173,7 +175,7 @@ def _processes(home: Path, known: set[str]) -> Iterator[Process]:
             yield Process(int(place.name), kept, keeper=True)
 
 
-def _kept(place: Path, below: str) -> str:
+def _key_of_keeper(place: Path, below: str) -> str:
     """The key whose lock this process has open: then it is its keeper."""
     for file in (place / "fd").iterdir():
         try:
@@ -215,18 +217,28 @@ def check(
     agents by their names, as a caller is told them; `store` are the tables of a store elsewhere.
     """
     world = read_world(home, store)
-    wrong = [*_unended(world, promises), *_unsettled(world), *_counted(world), *_chained(world)]
+    wrong = [
+        *_broken_promises(world, promises),
+        *_unsettled_agents(world),
+        *_wrong_reservations(world),
+        *_audit_breaks(world),
+    ]
     there = {row["name"]: row["state"] for row in world.store["agent"] if row["state"] != "DELETED"}
     if listed is not None and listed != there:
         wrong.append(f"the agents are {there}, and listed are {listed}")
     for name in PROVIDERS:
-        wrong += _held(world, name)
-    wrong += [*_granted(world), *_registered(world), *_closed(world), *_running(world)]
+        wrong += _wrong_resources(world, name)
+    wrong += [
+        *_wrong_grants(world),
+        *_wrong_credentials(world),
+        *_wrong_closings(world),
+        *_running(world),
+    ]
     wrong += [f"the directory of {key} is half deleted" for key in sorted(litter(home))]
     return wrong
 
 
-def _unended(world: World, promises: Sequence[Promise]) -> Iterator[str]:
+def _broken_promises(world: World, promises: Sequence[Promise]) -> Iterator[str]:
     rows = {row["id"]: row for row in world.store["operation"]}
     for operation, kind, agent in promises:
         row = rows.get(operation)
@@ -240,24 +252,24 @@ def _unended(world: World, promises: Sequence[Promise]) -> Iterator[str]:
             yield f"operation {row['id']} ({row['kind']}) is {row['state']}: {row['error']}"
 
 
-def _unsettled(world: World) -> Iterator[str]:
+def _unsettled_agents(world: World) -> Iterator[str]:
     """Every agent stands still, and has its name to itself."""
     names = {(row["tenant"], row["name"]): row["agent"] for row in world.store["agent_name"]}
     for row in world.store["agent"]:
         if row["state"] not in EXISTING | GONE:
-            yield f"{_called(row)} stays {row['state']}"
+            yield f"{_agent_label(row)} stays {row['state']}"
         if row["operation"] or row["next"]:
-            yield f"{_called(row)} is held by operation {row['operation'] or row['next']}"
+            yield f"{_agent_label(row)} is held by operation {row['operation'] or row['next']}"
         whose = names.get((row["tenant"], row["name"]))
         if row["state"] != "DELETED" and whose != row["uid"]:
-            yield f"{_called(row)} is {row['state']} and its name belongs to {whose}"
+            yield f"{_agent_label(row)} is {row['state']} and its name belongs to {whose}"
     uids = {row["uid"]: row for row in world.store["agent"]}
     for (_, name), uid in names.items():
         if uid not in uids or uids[uid]["state"] == "DELETED":
             yield f"the name {name} belongs to {uid}, which is gone"
 
 
-def _counted(world: World) -> Iterator[str]:
+def _wrong_reservations(world: World) -> Iterator[str]:
     """One reservation for each agent that exists."""
     reserved = [row["agent"] for row in world.store["reservation"] if row["kind"] == "agents"]
     there = [row["uid"] for row in _existing(world)]
@@ -267,7 +279,7 @@ def _counted(world: World) -> Iterator[str]:
         yield f"no place is reserved for agent {uid}"
 
 
-def _chained(world: World) -> Iterator[str]:
+def _audit_breaks(world: World) -> Iterator[str]:
     """Each entry's hash is that of its values after the hash before it."""
     previous = ""
     for number, row in enumerate(world.store["audit"], 1):
@@ -279,7 +291,7 @@ def _chained(world: World) -> Iterator[str]:
         previous = last
 
 
-def _held(world: World, provider: str) -> Iterator[str]:
+def _wrong_resources(world: World, provider: str) -> Iterator[str]:
     """One resource for each agent that exists, under the key that was intended; no other."""
     there = {row["uid"]: row for row in _existing(world)}
     keys = {row["key"] for row in world.store["intent"] if row["slot"] == provider}
@@ -297,11 +309,12 @@ def _held(world: World, provider: str) -> Iterator[str]:
     for uid in found.keys() - there.keys():
         yield f"{provider} holds {', '.join(found[uid])} of agent {uid}, which does not exist"
     for uid, row in there.items():
-        if len(found.get(uid, ())) != 1:
-            yield f"{provider} holds {len(found.get(uid, ()))} resources of {_called(row)}, not 1"
+        count = len(found.get(uid, ()))
+        if count != 1:
+            yield f"{provider} holds {count} resources of {_agent_label(row)}, not 1"
 
 
-def _granted(world: World) -> Iterator[str]:
+def _wrong_grants(world: World) -> Iterator[str]:
     """Exactly the roles and teams of every agent that exists."""
     wanted = set()
     for row in _existing(world):
@@ -314,7 +327,7 @@ def _granted(world: World) -> Iterator[str]:
     yield from _differences("access: the grant", wanted, found)
 
 
-def _registered(world: World) -> Iterator[str]:
+def _wrong_credentials(world: World) -> Iterator[str]:
     """Exactly the credentials of every agent that exists."""
     wanted = {
         (
@@ -338,7 +351,7 @@ def _registered(world: World) -> Iterator[str]:
     yield from _differences("credentials: the registration", wanted, found)
 
 
-def _closed(world: World) -> Iterator[str]:
+def _wrong_closings(world: World) -> Iterator[str]:
     """Who serves may be given credentials, who is suspended may not; nobody forgot to say so."""
     for provider, table in (("credentials", "closing"), ("identity", "epoch")):
         shut = {row["agent"]: bool(row["closed"]) for row in world.providers[provider][table]}
@@ -346,7 +359,7 @@ def _closed(world: World) -> Iterator[str]:
             is_shut = shut.get(row["uid"], False)
             if is_shut != (row["state"] == "SUSPENDED"):
                 word = "closed" if is_shut else "open"
-                yield f"{provider} is {word} for {_called(row)}, which is {row['state']}"
+                yield f"{provider} is {word} for {_agent_label(row)}, which is {row['state']}"
 
 
 def _running(world: World) -> Iterator[str]:
@@ -356,9 +369,9 @@ def _running(world: World) -> Iterator[str]:
         if row["serving"]:
             wanted[json.loads(row["serving"])["key"]] = row
             if row["state"] == "SUSPENDED" and not _is_kept_warm(world, row):
-                yield f"{_called(row)} is SUSPENDED and its runtime was not to be kept"
+                yield f"{_agent_label(row)} is SUSPENDED and its runtime was not to be kept"
         elif row["state"] == "READY":
-            yield f"{_called(row)} is READY and nothing serves it"
+            yield f"{_agent_label(row)} is READY and nothing serves it"
     running: dict[str, list[Process]] = {}
     for process in world.processes:
         running.setdefault(process.key, []).append(process)
@@ -391,21 +404,21 @@ def _is_kept_warm(world: World, agent: Row) -> bool:
 def _serving(world: World, key: str, row: Row, some: list[Process]) -> Iterator[str]:
     home = world.homes.get(key)
     if home is None:
-        yield f"runtime: {_called(row)} is served by {key}, which has no directory"
+        yield f"runtime: {_agent_label(row)} is served by {key}, which has no directory"
         return
     if home.owner.get("agent") != row["uid"]:
-        yield f"runtime: {key} belongs to {home.owner.get('agent')}, not to {_called(row)}"
+        yield f"runtime: {key} belongs to {home.owner.get('agent')}, not to {_agent_label(row)}"
     keepers = [process.pid for process in some if process.keeper]
     agents = [process.pid for process in some if not process.keeper]
     if keepers != [home.state.get("keeper")]:
-        yield f"runtime: keepers {keepers} of {_called(row)}, not the one that says it is"
+        yield f"runtime: keepers {keepers} of {_agent_label(row)}, not the one that says it is"
     if home.state.get("pid") not in agents:
-        yield f"runtime: the process of {_called(row)} is not among {agents}"
+        yield f"runtime: the process of {_agent_label(row)} is not among {agents}"
     for pid in agents:
         if not {*_above(pid)} & {*keepers}:
-            yield f"runtime: process {pid} of {_called(row)} is not below its keeper"
+            yield f"runtime: process {pid} of {_agent_label(row)} is not below its keeper"
     if not _answers(int(home.state.get("port", 0))):
-        yield f"runtime: {_called(row)} does not answer /ping"
+        yield f"runtime: {_agent_label(row)} does not answer /ping"
 
 
 def _above(pid: int) -> Iterator[int]:
@@ -447,13 +460,13 @@ def _spec(row: Row) -> Row:
     return spec
 
 
-def _called(row: Row) -> str:
+def _agent_label(row: Row) -> str:
     return f"agent {row['name']} ({row['uid']})"
 
 
 def litter(home: Path) -> set[str]:
     """Keys whose directories are half deleted: nothing runs in them, and nothing finds them."""
-    return {path.name for path in _listed(home / "runtimes" / "trash")}
+    return {path.name for path in _list_folder(home / "runtimes" / "trash")}
 
 
 def main(words: Sequence[str]) -> int:

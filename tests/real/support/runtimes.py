@@ -129,12 +129,12 @@ def is_alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def until(held, seconds: float = 60.0):
-    """Wait until it holds; what it last said."""
+def until(condition, seconds: float = 60.0):
+    """Wait until the condition is true, or the time is over; return its last result."""
     end = time.monotonic() + seconds
-    while not (said := held()) and time.monotonic() < end:
+    while not (result := condition()) and time.monotonic() < end:
         time.sleep(0.005)
-    return said
+    return result
 
 
 def tell(pid: int, number: signal.Signals) -> None:
