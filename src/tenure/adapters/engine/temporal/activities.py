@@ -168,10 +168,10 @@ class Activities(Generic[L]):
         try:
             if task.token == 0:  # whoever comes second is turned away
                 live = await self._claims.begin(task.operation, kept)
-                move = None if live is None else self._wanted(live, task.step)
+                move = None if live is None else self._current_move(live, task.step)
             else:
                 live = kept
-                move = None if live is None else self._asked(live, task)
+                move = None if live is None else self._requested_move(live, task)
                 if live is None or move is None:  # what is kept may say yes, and never no
                     live, move = await self._found(task)
             if live is not None and move is not None:
@@ -179,29 +179,29 @@ class Activities(Generic[L]):
         except LeaseLost:
             return await self._lost(task)
         if live is None:
-            return await self._ended(task)
+            return await self._answer_ended(task)
         said = "" if move is None else first_line(live.describe_step(task.step))
-        return replace(self._told(live), said=said)
+        return replace(self._answer_with_moves(live), said=said)
 
     async def _found(self, task: Task) -> tuple[L | None, Move | None]:
         """The operation as it stands, and the move if it is still to be performed."""
         live = await self._work.load(task.operation, task.token)
         if live is None or _is_first():
-            return live, None if live is None else self._asked(live, task)
-        if self._wanted(live, task.step) is None:
+            return live, None if live is None else self._requested_move(live, task)
+        if self._current_move(live, task.step) is None:
             return live, None
         token = task.fence + activity.info().attempt - 1
         live = await self._claims.raise_token(live, task.step, token)
-        return live, None if live is None else self._wanted(live, task.step)
+        return live, None if live is None else self._current_move(live, task.step)
 
-    def _asked(self, live: L, task: Task) -> Move | None:
-        """The move as it was asked for; else the answer says what to do instead."""
-        move = self._wanted(live, task.step)
+    def _requested_move(self, live: L, task: Task) -> Move | None:
+        """The requested move, if it is still the current one; else None."""
+        move = self._current_move(live, task.step)
         same = move and move.act == task.act and live.token_of(task.step) == task.fence
         return move if same else None
 
-    def _wanted(self, live: L, step: str) -> Move | None:
-        """What the saga says of this step now."""
+    def _current_move(self, live: L, step: str) -> Move | None:
+        """The current move of this step, if it has one."""
         return next((m for m in self._work.moves(live).now if m.step.name == step), None)
 
     async def _perform(self, live: L, move: Move) -> None:
@@ -233,8 +233,8 @@ class Activities(Generic[L]):
             if task.token == 0 or (live is not None and live.worker == self._resting):
                 live = await self._claims.take_over(task.operation)
         except LeaseLost:
-            return await self._left(task)
-        return await self._ended(task) if live is None else self._told(live)
+            return await self._answer_lost(task)
+        return await self._answer_ended(task) if live is None else self._answer_with_moves(live)
 
     async def _cancel(self, task: Task) -> Answer:
         interrupt = False
@@ -254,8 +254,8 @@ class Activities(Generic[L]):
         except LeaseLost:
             return await self._lost(task)
         if live is None:
-            return await self._ended(task)
-        answer = self._told(live)
+            return await self._answer_ended(task)
+        answer = self._answer_with_moves(live)
         # An earlier attempt may have put it to rest and lost its reply.
         idle = live.state is OperationState.STUCK and not answer.moves
         if idle and (live.worker == self._resting or await self._claims.rest(live)):
@@ -279,16 +279,16 @@ class Activities(Generic[L]):
         try:
             live = await self._work.load(task.operation, task.token)
         except LeaseLost:
-            return await self._left(task)
-        return await self._ended(task) if live is None else self._told(live)
+            return await self._answer_lost(task)
+        return await self._answer_ended(task) if live is None else self._answer_with_moves(live)
 
-    async def _left(self, task: Task) -> Answer:
-        """It is another's now."""
+    async def _answer_lost(self, task: Task) -> Answer:
+        """The answer for an operation that another run has claimed."""
         await self._row(task)
         log.info("operation %s: another run has claimed it", task.operation)
         return Answer("", task.token, over=True)
 
-    async def _ended(self, task: Task) -> Answer:
+    async def _answer_ended(self, task: Task) -> Answer:
         row = await self._row(task)
         state = OperationState(str(row.state))
         self._tell(task.operation, state)
@@ -296,14 +296,14 @@ class Activities(Generic[L]):
         return Answer(state, task.token, int(str(row.revision)), over=True, why=why)
 
     async def _row(self, task: Task) -> OperationRecord:
-        """The operation's row; what has none here is somebody else's, and nothing is said of it."""
+        """The operation's row; OperationUnknown if this store has none."""
         row = await self._store.find(OperationRecord, (task.operation,))
         if row is None:
             raise OperationUnknown(task.operation)
         return row
 
-    def _told(self, live: L) -> Answer:
-        """What there is to do for it now, and what will be when it is time again."""
+    def _answer_with_moves(self, live: L) -> Answer:
+        """The moves of an operation now, and the time of its next ones."""
         answer = answer_of(self._work, live, self._store.now())
         if live.state in SETTLED:
             self._tell(live.id, live.state)

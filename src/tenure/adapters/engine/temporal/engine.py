@@ -49,23 +49,23 @@ from tenure.ports.store import Change, Put, Queue, Row, Set, Store
 log = logging.getLogger("tenure.engine")
 WORKER = "temporal"
 RESTING = "temporal/rest"
-"""Who holds what is stuck while no run follows it."""
+"""The worker id of stuck operations that no run follows."""
 FOR_EVER = 1e11
-"""The end of a lease without end."""
+"""The expiry of a lease that never expires."""
 CLAIM_MAX = 1_000
 TAKE_SECONDS = 10.0
-"""Between two looks for what an embedded engine held that is gone."""
+"""Interval of passes that take over operations of embedded engines that have ended."""
 STARTS_MAX = 100
-"""Requests to Temporal that are under way at the same time."""
+"""Concurrent requests to Temporal."""
 CANCEL_GRACE_SECONDS = 5.0
-"""How long calls that were cancelled may take to end before they are left to themselves."""
+"""How long the engine waits for cancelled calls to end before it goes on without them."""
 STICKY = timedelta(seconds=5)
 """How long a run waits for the worker that has it in memory before any other replays it."""
 RPC_SECONDS = timedelta(seconds=10)
 
 
 class RunLabels(NamedTuple):
-    """What people look for a run by: its plan, its agent, and that agent's name if it has one."""
+    """The search attributes of a run: its plan, its agent, and the agent's name."""
 
     kind: str
     agent: str
@@ -128,17 +128,17 @@ class TemporalEngine(Generic[L]):
 
     @property
     def worker(self) -> str:
-        """Nobody: the first activity claims what was accepted."""
+        """Always empty: the first activity of a run claims its operation."""
         return ""
 
     @property
     def accepts(self) -> bool:
-        """While it lives; Temporal may be away, and then what is accepted waits."""
+        """True while the engine runs; if Temporal is away, accepted operations wait."""
         return self._open
 
     @property
     def away(self) -> str:
-        """As Temporal's namespace was when last asked."""
+        """The reason why Temporal's namespace could not be used at the last request."""
         return self._away
 
     # --- life ------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class TemporalEngine(Generic[L]):
         self._relaying = asyncio.create_task(self._keep(), name="tenure relay")
 
     async def _take_over(self) -> None:
-        """Take what an embedded engine has left behind."""
+        """Take over the operations of embedded engines that have ended."""
         while len(await self._store.claim(Queue.OPERATIONS, RESTING, limit=CLAIM_MAX)) == CLAIM_MAX:
             pass
 
@@ -234,7 +234,7 @@ class TemporalEngine(Generic[L]):
         return False
 
     async def _keep(self) -> None:
-        """Look again and again for operations that no run follows; end with the store."""
+        """Start runs for operations that no run follows; stop the engine if the store fails."""
         try:
             while self._open:
                 await self._see()
@@ -253,7 +253,7 @@ class TemporalEngine(Generic[L]):
             self._fail(error)
 
     async def _see(self) -> None:
-        """Ask Temporal whether it is there, and say so when that changes."""
+        """Probe Temporal, and log when its availability changes."""
         if self._client is None:
             return
         before, self._away = self._away, await away(self._client, self._settings)
@@ -264,7 +264,7 @@ class TemporalEngine(Generic[L]):
             log.warning("Temporal at %s is back: what has waited goes on", where)
 
     def _fail(self, error: BaseException) -> None:
-        """The store or the worker failed: nothing may be acknowledged any more."""
+        """Stop after a failure of the store or the worker: nothing may be acknowledged any more."""
         self._open = False
         self._activities.drop()
         if self._worker is not None:
@@ -272,11 +272,11 @@ class TemporalEngine(Generic[L]):
         self._waiters.fail(error)
 
     async def join(self) -> None:
-        """Return when the engine has stopped; raise what stopped it, if nobody asked it to."""
+        """Return when the engine was stopped; if it failed, raise the failure."""
         await self._waiters.join()
 
     async def stop(self, *, grace_seconds: float = 10.0) -> None:
-        """Start nothing new and let calls under way end within the grace."""
+        """Start nothing new and let running calls end within the grace period."""
         self._open = False
         until = self._clock.monotonic() + grace_seconds
         if self._relaying is not None:
@@ -293,7 +293,7 @@ class TemporalEngine(Generic[L]):
     async def _shut_down(
         self, worker: Worker, polling: asyncio.Task[None], grace_seconds: float
     ) -> None:
-        """Poll no more; moves that do not end within the grace are left as if we had died."""
+        """Stop polling; moves that do not end within the grace period are left to a takeover."""
         ending = asyncio.create_task(worker.shutdown())
         both = asyncio.gather(asyncio.shield(polling), ending, return_exceptions=True)
         try:
@@ -322,7 +322,7 @@ class TemporalEngine(Generic[L]):
         self._soon(self._start(live.id, about, answer))
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:
-        """Something was recorded for this operation: let its run look at it now."""
+        """Make the run re-read its operation, because something was recorded for it."""
         self._activities.forget(operation)
         if not self._open:
             return
@@ -350,7 +350,7 @@ class TemporalEngine(Generic[L]):
             self._tell(operation, OperationState(str(row.state)))
 
     async def wait(self, operation: str, seconds: float | None = None) -> OperationState | None:
-        """The state in which this operation ended or got stuck here; None if that took longer."""
+        """Wait until the operation ends or is stuck and return its state; None after `seconds`."""
         return await self._waiters.wait(operation, seconds)
 
     def _tell(self, operation: str, state: OperationState) -> None:
@@ -360,13 +360,13 @@ class TemporalEngine(Generic[L]):
     # --- runs ------------------------------------------------------------------------------------
 
     def _soon(self, asked: Coroutine[Any, Any, None]) -> None:
-        """Do it beside what goes on now."""
+        """Run it as a background task."""
         task = asyncio.get_running_loop().create_task(self._surely(asked))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _surely(self, asked: Coroutine[Any, Any, None]) -> None:
-        """What fails is left to the relay, which sees what is due."""
+        """Run it; after a failure the run starter retries."""
         async with self._room:
             try:
                 await asked
@@ -488,7 +488,7 @@ class TemporalEngine(Generic[L]):
         return await start(())
 
     async def _signal(self, operation: str, *, interrupt: bool) -> None:
-        """Wake the run of an operation that has ended, if it has one: it will see that itself."""
+        """Wake the run of an ended operation, if it has one, so that it ends too."""
         if self._client is None:
             return
         handle: WorkflowHandle[Any, Any] = self._client.get_workflow_handle(operation)

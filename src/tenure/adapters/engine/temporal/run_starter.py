@@ -50,56 +50,66 @@ class RunStarter:
         self._resting = resting
         self._margin = margin_seconds
         self._wake_policy = TEMPORAL_WAKE.scaled_to(margin_seconds)
-        self._seen: dict[ClaimKey, float] = {}
-        """When each was seen moving, or followed last; it is left alone for a while from then."""
-        self._woken: dict[ClaimKey, WakeUp] = {}
-        """Those that stood still."""
-        self._unclaimed: set[ClaimKey] = set()
-        """Seen at the last look; most are claimed by the next."""
-        self._held: set[ClaimKey] | None = None
-        """Seen at the last look; None: there was none, and nobody knows since when they stand."""
+        self._active_at: dict[ClaimKey, float] = {}
+        """When each was last seen moving or followed; it is not followed again for a while."""
+        self._wake_ups: dict[ClaimKey, WakeUp] = {}
+        """Wake-ups of operations that did not move."""
+        self._last_unclaimed: set[ClaimKey] = set()
+        """Unclaimed operations of the last pass; most are claimed by the next pass."""
+        self._last_claimed: set[ClaimKey] | None = None
+        """Claimed operations of the last pass; None before the first pass."""
 
     async def look(self) -> int:
-        """How many operations were followed."""
+        """Start or wake the runs of due operations; returns how many."""
         now = self._store.now()
-        before = self._unclaimed
+        before = self._last_unclaimed
         unclaimed = [(name, token) for name, token, _ in await self._store.list_due("")]
         resting = [(name, token) for name, token, _ in await self._store.list_due(self._resting)]
-        held = [(name, token) for name, token, _ in await self._store.list_due(self._worker)]
-        self._unclaimed = set(unclaimed)
-        self._seen = {one: at for one, at in self._seen.items() if now - at <= self._while(one)}
-        if self._held is not None:  # what is new has begun to stand still just now, if it does
-            self._seen |= {one: now for one in held if one not in self._held | self._seen.keys()}
-        self._held = set(held)
-        self._woken = {one: woken for one, woken in self._woken.items() if one in self._held}
-        left = [one for one in unclaimed if one in before]
-        waiting = [one for one in [*left, *resting] if one not in self._seen]
-        standing = await self._standing([one for one in held if one not in self._seen], now)
-        due = [*waiting, *standing]
+        claimed = [(name, token) for name, token, _ in await self._store.list_due(self._worker)]
+        self._last_unclaimed = set(unclaimed)
+        self._active_at = {
+            one: at for one, at in self._active_at.items() if now - at <= self._pause_seconds(one)
+        }
+        if (
+            self._last_claimed is not None
+        ):  # an operation that is new here counts as active until now
+            self._active_at |= {
+                one: now
+                for one in claimed
+                if one not in self._last_claimed | self._active_at.keys()
+            }
+        self._last_claimed = set(claimed)
+        self._wake_ups = {
+            one: woken for one, woken in self._wake_ups.items() if one in self._last_claimed
+        }
+        still_unclaimed = [one for one in unclaimed if one in before]
+        waiting = [one for one in [*still_unclaimed, *resting] if one not in self._active_at]
+        idle = await self._find_idle([one for one in claimed if one not in self._active_at], now)
+        due = [*waiting, *idle]
         followed = 0
         for one in due[:AT_ONCE_MAX]:
-            woken = standing.get(one)
+            woken = idle.get(one)
             try:
                 # A run that waits for a worker is not woken: that would only be more to do.
                 await self._follow(one[0], woken is not None)
             except EngineError as error:
                 log.warning("%s; %d operations wait for it", error, len(due) - followed)
                 break
-            self._seen[one] = now
+            self._active_at[one] = now
             if woken is not None:
-                self._woken[one] = woken
+                self._wake_ups[one] = woken
             followed += 1
         return followed
 
-    def _while(self, one: ClaimKey) -> float:
-        """For how long it is left alone."""
-        woken = self._woken.get(one)
+    def _pause_seconds(self, one: ClaimKey) -> float:
+        """How long the operation is not followed again."""
+        woken = self._wake_ups.get(one)
         return self._wake_policy.delay_seconds(woken.before if woken else 0)
 
-    async def _standing(self, held: list[ClaimKey], now: float) -> dict[ClaimKey, WakeUp]:
-        """Of those that are due, the ones for which nothing was recorded for a while."""
+    async def _find_idle(self, claimed: list[ClaimKey], now: float) -> dict[ClaimKey, WakeUp]:
+        """The due operations for which nothing was recorded for a while."""
         found: dict[ClaimKey, WakeUp] = {}
-        for one in held:
+        for one in claimed:
             if len(found) == AT_ONCE_MAX:
                 break
             row = await self._store.find(OperationRecord, (one[0],))
@@ -107,9 +117,9 @@ class RunStarter:
                 continue
             since = max(float(str(row.updated_at)), float(str(row.due_at or 0.0)))
             if now - since > self._margin:
-                revision, last = int(str(row.revision)), self._woken.get(one)
+                revision, last = int(str(row.revision)), self._wake_ups.get(one)
                 in_vain = last.before + 1 if last and last.revision == revision else 0
                 found[one] = WakeUp(revision, in_vain)
             else:
-                self._seen[one] = since
+                self._active_at[one] = since
         return found
