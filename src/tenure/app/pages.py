@@ -35,5 +35,5 @@ async def every(
 
 
 def page_of(limit: int) -> int:
-    """As many rows as were asked for, but one at least and no more than there are in a page."""
+    """The requested number of rows, at least one and at most PAGE_MAX."""
     return max(1, min(limit, PAGE_MAX))

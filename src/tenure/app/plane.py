@@ -68,10 +68,10 @@ class Plane:
 
 
 async def prepare(plane: Plane, *, new_home: bool = False) -> None:
-    """Refuse a store, a plan or a provider that does not fit; only then keep every plan.
+    """Refuse a store, a plan or a provider that does not fit; only then store every plan.
 
-    Operations that only a newer release can perform are left to it, where it can be there.
-    A new home takes the place of the one that the store knows.
+    On a shared store, operations that only a newer release can perform are left to it.
+    With `new_home` this home replaces the one that the store knows.
     """
     await _refuse_another_planes_store(plane)
     if plane.home and not new_home:
@@ -108,9 +108,9 @@ async def _refuse_another_planes_store(plane: Plane) -> None:
 
 
 def refuse_another_home(mine: str, theirs: str) -> None:
-    """What one home's providers hold, another's know nothing of: it would be left, unseen.
+    """Refuse a store of another home: the providers of this home do not know its resources.
 
-    `theirs` is the home that a store knows; empty: it knows none yet.
+    `theirs` is the home that the store knows; empty if it knows none yet.
     """
     if theirs and theirs != mine:
         message = (
@@ -122,7 +122,7 @@ def refuse_another_home(mine: str, theirs: str) -> None:
 
 
 async def _keep_home(plane: Plane, *, new_home: bool) -> None:
-    """Who comes first names it; of two the second is refused."""
+    """Write the home's name to the store; refused if another home has written its name first."""
     name: Row = {"name": plane.home}
     if new_home:
         await plane.store.commit(Change("", (), (Drop("plane", HOME_ROW),)))
@@ -145,12 +145,15 @@ def _refuse_unknown_providers(plane: Plane) -> None:
 
 
 async def _refuse_unknown_plans(plane: Plane) -> None:
-    """What nobody here can perform must have somebody else who can; a file admits nobody else."""
+    """Refuse plans of open operations that are unknown here, unless the store is shared.
+
+    Another process of a shared store may know them; a store in a file has no other process.
+    """
     lost, strange = list[str](), dict[str, str]()
     for digest in await plane.store.plans_of_open_operations():
         kept = await plane.store.find(PlanRecord, (digest,))
         if kept is None:
-            if plane.catalogue.find(digest) is None:  # else it is kept below
+            if plane.catalogue.find(digest) is None:  # else `prepare` stores it again
                 lost.append(f"plan {digest} is lost")
             continue
         try:
@@ -170,8 +173,8 @@ async def _refuse_unknown_plans(plane: Plane) -> None:
 
 
 async def _leave_to_others(plane: Plane, strange: Mapping[str, str]) -> None:
-    """Say what is the work of a newer release alone: the engine gives back whatever it meets."""
-    said: list[Row] = [{"plan": digest, "ended_at": None} for digest in strange]
-    many = sum([await plane.store.count_rows(OperationRecord, one) for one in said])
-    told = "; ".join(sorted(strange.values()))
-    log.warning("open operations left to processes of a newer release: %d; %s", many, told)
+    """Log which operations only a newer release can perform; the engine releases them again."""
+    filters: list[Row] = [{"plan": digest, "ended_at": None} for digest in strange]
+    count = sum([await plane.store.count_rows(OperationRecord, one) for one in filters])
+    reasons = "; ".join(sorted(strange.values()))
+    log.warning("open operations left to processes of a newer release: %d; %s", count, reasons)

@@ -85,19 +85,19 @@ class Dispatcher:
         return self._count
 
     def skip_after(
-        self, watch: DestinationWatch, done: DeliveryResult, *, count: int
+        self, watch: DestinationWatch, result: DeliveryResult, *, count: int
     ) -> SkippedRange:
         """The range that a destination can skip after a read that began at `count`.
 
         If the dispatcher has read no event of its own since, that is everything the dispatcher has
         read; else it is everything before the first event of its own.
         """
-        if done.read_to is None:
-            return done.skipped
-        clear = self._position if watch.newest_own <= done.read_to else watch.clear_to
-        if clear <= done.read_to:
-            return done.skipped
-        return SkippedRange(clear, done.skipped.events + self._count - count)
+        if result.read_to is None:
+            return result.skipped
+        clear = self._position if watch.newest_own <= result.read_to else watch.clear_to
+        if clear <= result.read_to:
+            return result.skipped
+        return SkippedRange(clear, result.skipped.events + self._count - count)
 
     async def run(self) -> None:
         """Read new events until cancelled."""

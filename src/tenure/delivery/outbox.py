@@ -124,8 +124,8 @@ async def deliver_page(
     start = skipped.position or position
     rows = await plane.feed.after(start, limit=limit + 1)
     if not rows:
-        done = retried._replace(skipped=skipped, read_to=start)
-        return await _skip_events(plane, leader, route, cursor, done)
+        result = retried._replace(skipped=skipped, read_to=start)
+        return await _skip_events(plane, leader, route, cursor, result)
     parked = {str(row["agent"]): row["since"] for row in await _list_parked(plane, route)}
     letters = await plane.store.count_rows("letter", {"destination": route.id}) if parked else 0
     limit = _count_with_room(route, rows[:limit], LETTERS_MAX - letters)
@@ -136,8 +136,8 @@ async def deliver_page(
     last = cast(int, rows[-1]["position"])
     if not mine:
         skipped = SkippedRange(last, skipped.events + len(rows))
-        done = retried._replace(skipped=skipped, read_to=last, more=more)
-        return await _skip_events(plane, leader, route, cursor, done)
+        result = retried._replace(skipped=skipped, read_to=last, more=more)
+        return await _skip_events(plane, leader, route, cursor, result)
     due = [row for row in mine if row["agent"] not in parked]
     _count_retries(plane, route, due, cursor)
     isolates = more and cast(int, cursor["attempts"]) + 1 >= ISOLATION_ATTEMPTS
@@ -162,14 +162,14 @@ async def deliver_page(
 
 
 async def _skip_events(
-    plane: Plane, leader: Leader, route: DestinationRoute, cursor: Row, done: DeliveryResult
+    plane: Plane, leader: Leader, route: DestinationRoute, cursor: Row, result: DeliveryResult
 ) -> DeliveryResult:
     """The page had no event of its own: remember that, and move the cursor if it was much."""
-    if done.skipped.events < SKIPPED_MAX:
-        return done
-    moved = _advance_cursor(route, cursor, done.skipped.position)
+    if result.skipped.events < SKIPPED_MAX:
+        return result
+    moved = _advance_cursor(route, cursor, result.skipped.position)
     await _commit(plane, leader, route, cast(int, cursor["position"]), [moved])
-    return done._replace(skipped=NONE_SKIPPED)
+    return result._replace(skipped=NONE_SKIPPED)
 
 
 async def _accepts_other_agents(

@@ -141,12 +141,12 @@ class Relay:
         if not await self.leader.renew():
             return DeliveryResult()
         for _, route in (await self.routes()).values():
-            done = DeliveryResult(more=True)
-            while done.more:
-                done = await deliver_page(self._plane, self.leader, route, skipped=done.skipped)
-                seen, delivered = seen + done.seen, delivered + done.delivered
-            if done.retry_at is not None:
-                retry_at = done.retry_at if retry_at is None else min(retry_at, done.retry_at)
+            result = DeliveryResult(more=True)
+            while result.more:
+                result = await deliver_page(self._plane, self.leader, route, skipped=result.skipped)
+                seen, delivered = seen + result.seen, delivered + result.delivered
+            if result.retry_at is not None:
+                retry_at = result.retry_at if retry_at is None else min(retry_at, result.retry_at)
         return DeliveryResult(seen, delivered, retry_at)
 
     async def run(self) -> None:
@@ -200,7 +200,7 @@ class Relay:
                 task = asyncio.create_task(deliver, name=f"tenure relay {name}")
                 self._deliveries[name] = _Delivery(revision, watch, task)
             elif changes != self._changes_seen and running.watch.parked:
-                running.watch.wakeup.notify()  # somebody may have asked for a replay
+                running.watch.wakeup.notify()  # a caller may have requested a replay
         self._changes_seen = changes
 
     async def _dispatcher(self) -> Dispatcher:
@@ -219,9 +219,9 @@ class Relay:
         while self.leader.leads and not plane.pause.why:
             number, count, began = watch.wakeup.number, dispatcher.count, plane.store.now()
             try:
-                done = await deliver_page(plane, self.leader, route, skipped=skipped)
-                skipped = done.skipped
-                page = _next_page(route.page, done, plane.store.now() - began)
+                result = await deliver_page(plane, self.leader, route, skipped=skipped)
+                skipped = result.skipped
+                page = _next_page(route.page, result, plane.store.now() - began)
                 route = replace(route, page=min(page, most))
             except LeaseLost:
                 return
@@ -233,29 +233,29 @@ class Relay:
                 )
                 await asyncio.sleep(ERROR_PAUSE_SECONDS)
                 continue
-            watch.parked = done.parked
-            if done.read_to is not None:
-                watch.read_to = done.read_to
-            if done.more:
+            watch.parked = result.parked
+            if result.read_to is not None:
+                watch.read_to = result.read_to
+            if result.more:
                 continue
-            wait = self._wait(done, watch)
-            if done.backs_off:
+            wait = self._wait(result, watch)
+            if result.backs_off:
                 await asyncio.sleep(wait)
             else:
                 await watch.wakeup.beyond(number, seconds=wait)
-                skipped = dispatcher.skip_after(watch, done, count=count)
+                skipped = dispatcher.skip_after(watch, result, count=count)
 
-    def _wait(self, done: DeliveryResult, watch: DestinationWatch) -> float:
+    def _wait(self, result: DeliveryResult, watch: DestinationWatch) -> float:
         """How long a destination waits for a wakeup before it polls."""
         plane = self._plane
-        if done.backs_off or done.read_to is None or watch.newest_own > done.read_to:
+        if result.backs_off or result.read_to is None or watch.newest_own > result.read_to:
             wait = POLL_SECONDS
-        elif done.parked:  # somebody may ask another process for a replay
+        elif result.parked:  # a caller may request a replay from another process
             wait = poll_seconds(plane)
         else:  # with jitter, so that not all of them poll at once
             wait = IDLE_POLL_SECONDS * (1.0 - plane.entropy.fraction() / 2.0)
-        if done.retry_at is not None:
-            wait = min(wait, max(0.0, done.retry_at - plane.store.now()))
+        if result.retry_at is not None:
+            wait = min(wait, max(0.0, result.retry_at - plane.store.now()))
         return wait
 
     async def _drop(self, name: str) -> None:
@@ -280,13 +280,13 @@ class Relay:
             log.warning("the relay's lease was not released (%s); it expires by itself", error)
 
 
-def _next_page(page: int, done: DeliveryResult, seconds: float) -> int:
+def _next_page(page: int, result: DeliveryResult, seconds: float) -> int:
     """The size of the next page: twice as many events, or as many as fit into PAGE_SECONDS.
 
     If nothing was delivered it grows as well: a larger page may have events of agents that the
     destination accepts, which shows whose events fail.
     """
-    slow = done.delivered and seconds > PAGE_SECONDS
+    slow = result.delivered and seconds > PAGE_SECONDS
     return max(1, int(page * PAGE_SECONDS / seconds)) if slow else 2 * page
 
 

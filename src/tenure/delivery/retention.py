@@ -94,9 +94,9 @@ class Retention:
         self._leader = leader
         self._routes = routes
         self._counts = EventCounts()
-        self._walked = 0
+        self._walk_position = 0
         """Position up to which this walk over old events has come; 0: at the beginning."""
-        self._missed = Counter[str]()
+        self._missed_events = Counter[str]()
         """Events that each destination has missed in this round."""
         self._ends_at = 0.0
         """When this round ends, by the clock of the loop."""
@@ -112,11 +112,11 @@ class Retention:
             return TrimResult()
         self._ends_at = asyncio.get_running_loop().time() + ROUND_SECONDS
         subscribers = await self._subscribers()
-        self._missed.clear()
+        self._missed_events.clear()
         try:
             beyond_bound = await self._keep_to_bounds(excess, subscribers)
         finally:
-            for name, count in self._missed.items():
+            for name, count in self._missed_events.items():
                 log.warning(
                     "destination %s has missed %d events: their tenant had more than the outbox"
                     " keeps of one tenant, so its oldest were dropped", name, count,
@@ -137,7 +137,7 @@ class Retention:
         """Rule 1: walk over the old events, and drop those that no destination needs."""
         store, dropped, idle_pages = self._plane.store, 0, 0
         while idle_pages < IDLE_PAGES_MAX and not self._is_over():
-            page = await store.list_events(after=self._walked, limit=PAGE)
+            page = await store.list_events(after=self._walk_position, limit=PAGE)
             old = page[: _count_old(page, before)]
             drops = [row for row in old if not any(subscribers.needing(row))]
             if drops:
@@ -147,9 +147,9 @@ class Retention:
             else:
                 idle_pages += 1
             if len(old) < PAGE:
-                self._walked = 0
+                self._walk_position = 0
                 break
-            self._walked = _position(old[-1])
+            self._walk_position = _position(old[-1])
             await asyncio.sleep(0)
         return dropped
 
@@ -221,7 +221,7 @@ class Retention:
             return False
         for tenant, position in newest.items():
             subscribers.marks[tenant] = max(subscribers.marks.get(tenant, 0), position)
-        self._missed.update(names)
+        self._missed_events.update(names)
         plane.deliveries.missed.update(counts)
         plane.deliveries.trimmed[reason] += len(rows)
         for tenant, count in Counter(str(row["tenant"]) for row in rows).items():

@@ -130,41 +130,47 @@ async def _check_agent(
     not_repaired = _slots_not_repaired(row, everything, stands)
     credentials_difference = _credentials_difference(row, everything, stands, error)
     sure, fixed, again = is_open_now is not None, 0, None
-    for held in everything:
-        if held.seen is None:
+    for resource in everything:
+        if resource.seen is None:
             sure = False
-            if held.error:
-                text = f"cannot be asked: {held.error}"
-                await _report_only(plane, term, row, held, kind=FindingKind.UNVERIFIABLE, text=text)
+            if resource.error:
+                text = f"cannot be asked: {resource.error}"
+                await _report_only(
+                    plane, term, row, resource, kind=FindingKind.UNVERIFIABLE, text=text
+                )
             continue
-        difference = _difference(plane, row, held, held.seen)
-        if difference is None and held.slot == CREDENTIALS:
+        difference = _difference(plane, row, resource, resource.seen)
+        if difference is None and resource.slot == CREDENTIALS:
             difference = credentials_difference
         if difference is None:
             continue
         kind, text, repairable = difference
-        if why := not_repaired.get(held.slot):
-            await _report_only(plane, term, row, held, kind=kind, text=f"{text}; {why}")
+        if why := not_repaired.get(resource.slot):
+            await _report_only(plane, term, row, resource, kind=kind, text=f"{text}; {why}")
         elif repairable and _may_repair(term, row):
-            repaired, later = await _repair(plane, term, row, held, text)
+            repaired, later = await _repair(plane, term, row, resource, text)
             fixed += repaired
             again = later if again is None else min(again, later or again)
         else:
-            await _report_only(plane, term, row, held, kind=kind, text=text)
+            await _report_only(plane, term, row, resource, kind=kind, text=text)
     return sure, fixed, again
 
 
-async def _inspect(plane: Plane, held: AgentResource, breaker: ProviderBreaker) -> AgentResource:
+async def _inspect(
+    plane: Plane, resource: AgentResource, breaker: ProviderBreaker
+) -> AgentResource:
     """The same resource with the observation of its provider, or with an error."""
-    if breaker.skips(held.slot, held.key.agent):
-        return held
+    if breaker.skips(resource.slot, resource.key.agent):
+        return resource
     try:
-        async with breaker.call(held.slot, held.key.agent):
-            return held._replace(seen=await plane.providers[held.slot].inspect(held.key))
+        async with breaker.call(resource.slot, resource.key.agent):
+            return resource._replace(
+                seen=await plane.providers[resource.slot].inspect(resource.key)
+            )
     except TimeoutError:
-        return held._replace(error=NO_ANSWER)
+        return resource._replace(error=NO_ANSWER)
     except ProviderError as error:
-        return held._replace(error=repr(error))
+        return resource._replace(error=repr(error))
 
 
 async def _is_open(
@@ -229,7 +235,7 @@ def _credentials_difference(
 
 
 def _difference(
-    plane: Plane, row: Row, held: AgentResource, seen: Observation
+    plane: Plane, row: Row, resource: AgentResource, seen: Observation
 ) -> Difference | None:
     """How a resource of an agent differs from its record; None if it does not."""
     match seen.presence:
@@ -242,9 +248,9 @@ def _difference(
             return None
         case Presence.FOREIGN:
             return FindingKind.UNVERIFIABLE, "is somebody else's now", False
-        case Presence.BROKEN if held.slot == RUNTIME:
+        case Presence.BROKEN if resource.slot == RUNTIME:
             return FindingKind.DRIFT, "has died", row["state"] == AgentState.READY
-        case Presence.ABSENT if held.slot == RUNTIME:
+        case Presence.ABSENT if resource.slot == RUNTIME:
             return FindingKind.DRIFT, "is gone", row["state"] == AgentState.READY
         case Presence.BROKEN:
             text = "is broken: delete the agent and create it anew"
@@ -258,29 +264,29 @@ def _may_repair(term: Term, row: Row) -> bool:
     return (term.repairs and policy != "report") or (policy == "repair" and not term.read_only)
 
 
-def _subject(row: Row, held: AgentResource) -> str:
-    return f"{row['uid']!s} {held.key.text}"
+def _subject(row: Row, resource: AgentResource) -> str:
+    return f"{row['uid']!s} {resource.key.text}"
 
 
 async def _report(
-    term: Term, row: Row, held: AgentResource, kind: FindingKind, text: str, **more: object
+    term: Term, row: Row, resource: AgentResource, kind: FindingKind, text: str, **more: object
 ) -> FindingRecord | None:
-    what = f"{held.slot} {held.key.text} of agent {row['name']!s} {text}"
+    what = f"{resource.slot} {resource.key.text} of agent {row['name']!s} {text}"
     return await term.report(
         kind,
-        _subject(row, held),
+        _subject(row, resource),
         what,
-        about=FindingSubject(str(row["tenant"]), str(row["uid"]), held.key.text),
-        details={**more, "provider": held.slot},
+        about=FindingSubject(str(row["tenant"]), str(row["uid"]), resource.key.text),
+        details={**more, "provider": resource.slot},
     )
 
 
 async def _report_only(
-    plane: Plane, term: Term, row: Row, held: AgentResource, *, kind: FindingKind, text: str
+    plane: Plane, term: Term, row: Row, resource: AgentResource, *, kind: FindingKind, text: str
 ) -> None:
     """Report a difference without a repair; the finding keeps the attempts of earlier passes."""
-    before = await findings.find(plane, term.reconciler, _subject(row, held))
-    await _report(term, row, held, kind, text, **_attempts_of(before))
+    before = await findings.find(plane, term.reconciler, _subject(row, resource))
+    await _report(term, row, resource, kind, text, **_attempts_of(before))
 
 
 def _attempts_of(finding: FindingRecord | None) -> dict[str, Any]:
@@ -290,37 +296,37 @@ def _attempts_of(finding: FindingRecord | None) -> dict[str, Any]:
 
 
 async def _repair(
-    plane: Plane, term: Term, row: Row, held: AgentResource, text: str
+    plane: Plane, term: Term, row: Row, resource: AgentResource, text: str
 ) -> tuple[int, float | None]:
     """Repair the resource at the second sighting; retry a failed repair with growing pauses."""
     now = plane.store.now()
-    before = await findings.find(plane, term.reconciler, _subject(row, held))
+    before = await findings.find(plane, term.reconciler, _subject(row, resource))
     so_far = _attempts_of(before)
     attempts, again_at = int(so_far.get("attempts", 0)), float(so_far.get("again_at", 0.0))
     # At the last sighting the provider was not called, or did not answer.
     unsure = before is None or before.kind == FindingKind.UNVERIFIABLE
     if before is None or unsure or before.sightings + 1 < SIGHTINGS:
-        await _report(term, row, held, FindingKind.DRIFT, text, **so_far)
+        await _report(term, row, resource, FindingKind.DRIFT, text, **so_far)
         return 0, now + SOON_SECONDS
     if now < again_at:
-        await _report(term, row, held, FindingKind.DRIFT, text, **so_far)
+        await _report(term, row, resource, FindingKind.DRIFT, text, **so_far)
         return 0, again_at
     again_at = now + DRIFT_REPAIR.delay_seconds(attempts)
     attempt: dict[str, object] = {"attempts": attempts + 1, "again_at": again_at}
     try:
-        if held.slot == RUNTIME:
+        if resource.slot == RUNTIME:
             attempt["operation"] = await _recover(plane, term, row)
         else:
-            await _repeat_step(plane, row, held)
+            await _repeat_step(plane, row, resource)
     except (CallerError, ProviderError, TimeoutError) as error:
         attempt["error"] = str(error)
         text = f"{text}; it could not be made again"
-        if isinstance(error, Rejected) and held.slot != RUNTIME:
+        if isinstance(error, Rejected) and resource.slot != RUNTIME:
             text += ": if that stays so, delete the agent and create it anew"
-        await _report(term, row, held, FindingKind.DRIFT, text, **attempt)
+        await _report(term, row, resource, FindingKind.DRIFT, text, **attempt)
         return 0, again_at
     await _report(
-        term, row, held, FindingKind.CONFIRMED, f"{text}; it is being made again", **attempt
+        term, row, resource, FindingKind.CONFIRMED, f"{text}; it is being made again", **attempt
     )
     return 1, now + SOON_SECONDS
 
@@ -333,20 +339,20 @@ async def _recover(plane: Plane, term: Term, row: Row) -> str:
     return (await agents.recover_runtime(plane, caller, uid, request_options=request_options)).id
 
 
-async def _repeat_step(plane: Plane, row: Row, held: AgentResource) -> None:
+async def _repeat_step(plane: Plane, row: Row, resource: AgentResource) -> None:
     """Perform the step that made the resource again, under the same key; Rejected if it is burned.
 
     PlanUnknown if only a newer release knows that step: a process of that release repairs it.
     """
-    operation = await load_handle(plane.store, plane.catalogue, plane.id, held.operation)
+    operation = await load_handle(plane.store, plane.catalogue, plane.id, resource.operation)
     if operation is None or operation.state not in OPERATION.final:
-        raise Rejected(f"operation {held.operation}, which made it, is not over")
+        raise Rejected(f"operation {resource.operation}, which made it, is not over")
     current = await plane.store.find("agent", (str(row["uid"]),))
     if current is None or current["generation"] != row["generation"]:
         raise Rejected("the agent has changed since it was checked")
     plan = plane.catalogue.restore(operation.plan.body(), operation.plan.digest)
     done, signals = operation.progress.done, operation.progress.signals
     values = await without_ended_grants(plane, operation.input)
-    call = Call(held.key, values, done, signals, plane.providers)
+    call = Call(resource.key, values, done, signals, plane.providers)
     async with asyncio.timeout(CALL_SECONDS):
-        await plan.steps[held.key.name].do(call)
+        await plan.steps[resource.key.name].do(call)

@@ -36,7 +36,7 @@ async def pass_on(ask: HttpRequest) -> Stream:
         agent="adder",
         address=ADDRESS,
         is_owner=is_there,
-        closed=asyncio.Event(),
+        close_event=asyncio.Event(),
         count=ExitStack(),
     )
     return Stream(partial(invoke.serve, ask, invocation))

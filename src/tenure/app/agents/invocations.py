@@ -39,7 +39,7 @@ WHAT_FOLLOWS = (
 class Invocation:
     """One admitted invocation; it counts as in flight until the `with` block is left."""
 
-    __slots__ = ("_agent", "_closed", "_count", "_invoker", "_is_owner", "address")
+    __slots__ = ("_agent", "_close_event", "_count", "_invoker", "_is_owner", "address")
 
     def __init__(
         self,
@@ -48,16 +48,16 @@ class Invocation:
         agent: str,
         address: str,
         is_owner: OwnerCheck,
-        closed: asyncio.Event,
+        close_event: asyncio.Event,
         count: ExitStack,
     ) -> None:
-        """`count` is left when the invocation ends; `closed` is set when it must end at once."""
+        """`count` ends with the invocation; `close_event` is set when it must end at once."""
         self.address = address
         """Where the agent's runtime listens: `host:port`."""
         self._invoker = invoker
         self._agent = agent
         self._is_owner = is_owner
-        self._closed = closed
+        self._close_event = close_event
         self._count = count
 
     def __enter__(self) -> Self:
@@ -81,7 +81,7 @@ class Invocation:
             name="invocation call",
         )
         watching = asyncio.create_task(exchange.watch_caller(), name="invocation caller")
-        closing = asyncio.create_task(self._closed.wait(), name="invocation cut")
+        closing = asyncio.create_task(self._close_event.wait(), name="invocation cut")
         tasks = (calling, watching, closing)
         try:
             await asyncio.wait(tasks, return_when=FIRST_COMPLETED)  # sorted: sets are not used
@@ -97,7 +97,7 @@ class Invocation:
             raise
         finally:
             await cancel_and_wait(*tasks)
-        if self._closed.is_set() and not exchange.has_started:
+        if self._close_event.is_set() and not exchange.has_started:
             message = "the agent was closed, and the time for invocations in flight to end is over"
             raise Conflict(message, code=ConflictCode.SUSPENDED, holder=self._agent)
 
@@ -110,7 +110,7 @@ async def admit(plane: Plane, caller: Caller, name: str) -> Invocation:
     """
     uid, _ = await address_of(plane, caller, name)
     with ExitStack() as stack:
-        closed = stack.enter_context(plane.in_flight.count_one(uid))
+        close_event = stack.enter_context(plane.in_flight.count_one(uid))
         _, address = await address_of(plane, caller, uid)
         count = stack.pop_all()
     return Invocation(
@@ -118,7 +118,7 @@ async def admit(plane: Plane, caller: Caller, name: str) -> Invocation:
         agent=uid,
         address=address,
         is_owner=partial(is_at, plane, caller, uid, address),
-        closed=closed,
+        close_event=close_event,
         count=count,
     )
 

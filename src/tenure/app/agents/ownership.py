@@ -72,14 +72,14 @@ async def edges_of(plane: Plane, uid: str) -> list[Row]:
     return [*await _edges_of_parent(plane, uid, {str(row["target"]) for row in found}), *found]
 
 
-async def _edges_of_parent(plane: Plane, uid: str, known: set[str]) -> list[Row]:
+async def _edges_of_parent(plane: Plane, uid: str, known_targets: set[str]) -> list[Row]:
     """The edges to agents that an earlier release made: it wrote the column `parent` alone."""
     children = await plane.store.list_rows("agent", {"parent": uid}, limit=PAGE_MAX)
     return [
         {"owner": uid, "kind": EdgeKind.AGENT, "target": child["uid"], "tenant": child["tenant"],
          "on_delete": REVOKE, "at": child["created_at"]}
         for child in children
-        if child["uid"] not in known and child["state"] != AgentState.DELETED
+        if child["uid"] not in known_targets and child["state"] != AgentState.DELETED
     ]  # fmt: skip
 
 
@@ -115,7 +115,7 @@ class Vouching:
         self.going: Row | None = None
         """The first owner that was found to be closed."""
         self._as_if = as_if
-        self._known: dict[str, bool] = {}
+        self._answers: dict[str, bool] = {}
         self._rows: dict[str, Row | None] = {}
 
     async def find(self, uid: str) -> Row | None:
@@ -137,7 +137,7 @@ class Vouching:
             if not edges:
                 return await self._chain(one, below)
             for above, guards in self._owners_and_heirs(edges):
-                if above in below or self._known.get(above) is False:
+                if above in below or self._answers.get(above) is False:
                     continue
                 below[above] = one, guards
                 row = await self.find(above)
@@ -145,14 +145,14 @@ class Vouching:
                     queue.append(above)
                 else:
                     self.going = self.going or row
-        self._known.update(dict.fromkeys(below, False))
+        self._answers.update(dict.fromkeys(below, False))
         return None
 
     async def is_vouched_for(self, uid: str) -> bool:
         """Whether a chain of open owners leads up to a root."""
-        if uid not in self._known:
-            self._known[uid] = await self.guards(uid) is not None
-        return self._known[uid]
+        if uid not in self._answers:
+            self._answers[uid] = await self.guards(uid) is not None
+        return self._answers[uid]
 
     async def _owners_of(self, uid: str) -> Sequence[Row]:
         found, new = await owners_of(self.plane, uid), self._as_if

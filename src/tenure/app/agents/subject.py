@@ -66,7 +66,7 @@ class AgentSubject:
     def on_record(
         self, operation: SubjectOperation, progress: Progress, state: OperationState, now: float
     ) -> Sequence[Write]:
-        """The agent's row once its operation is in `state`, its event, and what an end releases."""
+        """The agent's row once its operation is in `state`, its event, and drops at the end."""
         values: AgentInput | QueuedInput = operation.input
         row: Row = {} if progress.end is None else dict.fromkeys(_lock_column(operation, progress))
         others: list[Write] = []

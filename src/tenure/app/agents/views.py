@@ -164,16 +164,16 @@ async def holdings_of(plane: Plane, tenant: str, agent: str) -> dict[str, list[H
         if operation not in generations:
             row = await plane.store.find(OperationRecord, (operation,))
             generations[operation] = 0 if row is None else row.generation
-        held = HeldResource(operation, one.step, one.key, generations[operation])
-        holds.setdefault(one.slot, []).insert(0, held)
+        resource = HeldResource(operation, one.step, one.key, generations[operation])
+        holds.setdefault(one.slot, []).insert(0, resource)
     return holds
 
 
-def key_of(plane: Plane, row: Row, slot: str, held: HeldResource) -> ResourceKey:
+def key_of(plane: Plane, row: Row, slot: str, resource: HeldResource) -> ResourceKey:
     """The key of a resource that the agent of this row holds."""
     return resource_key(
-        plane.id, tenant=str(row["tenant"]), agent=str(row["uid"]), generation=held.generation,
-        slot=slot, name=held.step, text=held.key,
+        plane.id, tenant=str(row["tenant"]), agent=str(row["uid"]), generation=resource.generation,
+        slot=slot, name=resource.step, text=resource.key,
     )  # fmt: skip
 
 
@@ -212,12 +212,12 @@ async def _runtime(
     row = await get_agent_row(plane, caller, name)
     unused = serving_of(row).instead_of
     holds = (await holdings_of(plane, caller.tenant, str(row["uid"]))).get("runtime", [])
-    holds = [held for held in holds if held.key != unused]
+    holds = [one for one in holds if one.key != unused]
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
-    held = holds[0] if holds else await _last_runtime(plane, row)
-    if held is None:
+    resource = holds[0] if holds else await _last_runtime(plane, row)
+    if resource is None:
         return runtime, None
-    return runtime, key_of(plane, row, "runtime", held)
+    return runtime, key_of(plane, row, "runtime", resource)
 
 
 async def _last_runtime(plane: Plane, row: Row) -> HeldResource | None:

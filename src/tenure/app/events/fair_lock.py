@@ -10,15 +10,15 @@ class FairLock:
     """One holder at a time; a wait grows with the number of waiting tenants, not of their waits."""
 
     def __init__(self) -> None:
-        """Nobody waits."""
-        self._taken = False
+        """The lock is free, and no task waits."""
+        self._is_locked = False
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """The waits of each tenant, the next one first; a tenant without waits has no entry."""
 
     @asynccontextmanager
     async def held_for(self, tenant: str) -> AsyncIterator[None]:
         """Held for a tenant until the block is left."""
-        if self._taken:
+        if self._is_locked:
             mine = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(tenant, deque()).append(mine)
             try:
@@ -27,7 +27,7 @@ class FairLock:
                 if not mine.cancelled():  # the lock was passed to this wait at the same moment
                     self._pass_on(tenant)
                 raise
-        self._taken = True
+        self._is_locked = True
         try:
             yield
         finally:
@@ -45,4 +45,4 @@ class FairLock:
             if not first.done():  # else that caller has stopped waiting
                 first.set_result(None)
                 return
-        self._taken = False
+        self._is_locked = False

@@ -95,7 +95,7 @@ class Feed:
         return self._rows[start : start + limit]
 
     def _is_old(self) -> bool:
-        """Whether the cache must be read again; always, where nobody notifies of commits."""
+        """Whether the cache must be read again; always, if the store reports no commits."""
         is_notified = self._commits.number > 0
         return not is_notified or self._store.now() >= self._read_at + AGE_SECONDS
 

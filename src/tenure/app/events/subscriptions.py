@@ -391,9 +391,9 @@ def secret_text(secret: bytes) -> str:
     return SECRET_PREFIX + b64encode(secret).decode()
 
 
-def secret_of(shown: str) -> bytes:
+def secret_of(text: str) -> bytes:
     """The key in a secret's text."""
-    return b64decode(shown.removeprefix(SECRET_PREFIX))
+    return b64decode(text.removeprefix(SECRET_PREFIX))
 
 
 async def _check_request(plane: Plane, caller: Caller, request: SubscriptionRequest) -> str:

@@ -218,9 +218,9 @@ async def _lock_row(plane: Plane, command: Accept, now: float, operation: str) -
     return Admission(uid, generation + 1, (guard,), (write,))
 
 
-def refuse_locked(locked: Row) -> None:
+def refuse_locked(lock: Row) -> None:
     """Raise Conflict if an operation has this lock, or waits for it."""
-    holder = str(locked["operation"] or locked["next"] or "")
+    holder = str(lock["operation"] or lock["next"] or "")
     if holder:
         message = f"operation {holder} works on this agent; wait for it or cancel it"
         raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=holder)

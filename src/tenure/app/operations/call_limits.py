@@ -17,15 +17,15 @@ class CallLimits:
 
     def __init__(self) -> None:
         self._ends: dict[float, dict[Calling, float]] = {}
-        self._armed: set[float] = set()
+        self._timers: set[float] = set()
         self._why: dict[Calling, tuple[str, float]] = {}
         """Why a task was stopped, and when."""
 
     def begin(self, task: Calling, seconds: float) -> None:
         """Start to time a call of this task."""
         loop = task.get_loop()
-        if seconds not in self._armed:
-            self._armed.add(seconds)
+        if seconds not in self._timers:
+            self._timers.add(seconds)
             self._ends.setdefault(seconds, {})
             loop.call_later(seconds, self._expire, loop, seconds)
         self._ends[seconds][task] = loop.time() + seconds
@@ -53,4 +53,4 @@ class CallLimits:
                 loop.call_later(at - now, self._expire, loop, seconds)
                 return
             self.stop(task, f"no answer within {seconds:g} s")
-        self._armed.discard(seconds)
+        self._timers.discard(seconds)

@@ -82,13 +82,13 @@ async def is_open(plane: Plane, row: Row) -> bool:
     return credentials is None or await credentials.is_open(str(row["tenant"]), str(row["uid"]))
 
 
-def standing(row: Row, held: Iterable[AgentResource], *, is_open: bool | None) -> Standing:
+def standing(row: Row, resource: Iterable[AgentResource], *, is_open: bool | None) -> Standing:
     """The agent's standing by the observations of one pass; `is_open` is None if it is unknown.
 
     While the runtime is not dead, other resources need no observation.
     """
     runtimes, others = list[AgentResource](), list[AgentResource]()
-    for one in held:
+    for one in resource:
         (runtimes if one.slot == RUNTIME else others).append(one)
     dead = [one for one in runtimes if one.is_dead]
     if any(one.is_gone for one in dead) and any(one.is_gone for one in others):
@@ -104,6 +104,6 @@ def standing(row: Row, held: Iterable[AgentResource], *, is_open: bool | None) -
     return Standing.NEEDS_RUNTIME if rest else Standing.UNVERIFIED
 
 
-def _was_made_after_restore(row: Row, held: AgentResource) -> bool:
+def _was_made_after_restore(row: Row, resource: AgentResource) -> bool:
     """Whether it was made in the epoch to which the agent's generation was raised last."""
-    return held.key.generation // SPAN == cast(int, row["generation"]) // SPAN
+    return resource.key.generation // SPAN == cast(int, row["generation"]) // SPAN

@@ -30,7 +30,7 @@ from tenure.ports.runtime import RuntimeProvider
 LOCK_STEP: Final = "turn"
 """The name of the step that acquires the agent's lock, as journals store it."""
 RUNTIME_STEP: Final = "runtime"
-"""The name of the step that starts a runtime, and the slot of what it makes."""
+"""The name of the step that starts a runtime, and the slot of its resource."""
 READY_SECONDS_MAX = 3_600.0
 """The longest time that an agent's spec may give its runtime to become ready."""
 UNREACHABLE_SECONDS = 600.0
@@ -99,17 +99,17 @@ def held_resources(call: Call, slot: str) -> Sequence[HeldResource]:
     return msgspec.convert(result_of(call, LOCK_STEP), LockResult).holds.get(slot, ())
 
 
-def key_of(call: Call, slot: str, held: HeldResource | RuntimeResult) -> ResourceKey:
+def key_of(call: Call, slot: str, resource: HeldResource | RuntimeResult) -> ResourceKey:
     """The key of a resource that an earlier operation made."""
     key = call.key
     return resource_key(
         key.plane,
         tenant=key.tenant,
         agent=key.agent,
-        generation=held.generation,
+        generation=resource.generation,
         slot=slot,
-        name=held.step,
-        text=held.key,
+        name=resource.step,
+        text=resource.key,
     )
 
 
@@ -143,7 +143,7 @@ async def _acquire_lock(call: Call) -> Ending:
 
 
 def acquire_lock(kind: StepKind = StepKind.COMPENSATABLE) -> Step:
-    """Wait until no other operation has the agent's lock, and list what the agent holds."""
+    """Wait until no other operation has the agent's lock, and list the agent's resources."""
     undo = nothing if kind is StepKind.COMPENSATABLE else None
     limits = StepLimits(deadline_seconds=YEARS)
     return Step(LOCK_STEP, _acquire_lock, undo, repeat, kind=kind, limits=limits)
@@ -213,8 +213,8 @@ async def _drain(call: Call) -> Ending:
         if in_flight and call.now < until + CUT_SECONDS:
             return NotYet(CUT_POLL_SECONDS, f"cuts {in_flight} invocations in flight")
         return Done({"forced": True, "busy": busy})
-    for held in held_resources(call, "runtime"):
-        status = await runtime_of(call).status(key_of(call, "runtime", held))
+    for resource in held_resources(call, "runtime"):
+        status = await runtime_of(call).status(key_of(call, "runtime", resource))
         if status.presence is Presence.READY and status.busy:
             busy.append("the runtime says it is busy")
     if not busy:
@@ -232,7 +232,7 @@ def drain() -> Step:
 
 
 async def _close(call: Call) -> Ending:
-    """Stop minting for the agent, and void what was minted before.
+    """Stop minting for the agent, and void the tokens that were minted before.
 
     Providers get two epochs for each epoch of the agent.  The odd one closes, so an opening of the
     same operation that arrives after its undo changes nothing.
@@ -284,9 +284,9 @@ def remove_held(name: str, slot: str, *, unless: Callable[[Call], bool] = _never
             return Done()
         provider: Provider = call.providers[slot]
         burned: list[tuple[str, str]] = []
-        for held in held_resources(call, slot):
-            await unless_foreign(provider, key_of(call, slot, held), provider.remove)
-            burned.append((held.operation, held.step))
+        for resource in held_resources(call, slot):
+            await unless_foreign(provider, key_of(call, slot, resource), provider.remove)
+            burned.append((resource.operation, resource.step))
         return Done({"removed": len(burned)}, burned=tuple(burned))
 
     return Step(name, remove, None, repeat, kind=StepKind.RETRIABLE, provider=slot)

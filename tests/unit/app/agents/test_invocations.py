@@ -65,13 +65,13 @@ async def is_owner():
     return True
 
 
-def invocation_of(runtime, closed=None):
+def invocation_of(runtime, close_event=None):
     return Invocation(
         runtime,
         agent="a",
         address="nowhere:1",
         is_owner=is_owner,
-        closed=closed or asyncio.Event(),
+        close_event=close_event or asyncio.Event(),
         count=ExitStack(),
     )
 

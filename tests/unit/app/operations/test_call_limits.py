@@ -54,7 +54,7 @@ def test_a_call_that_is_over_is_left_alone_and_the_watch_goes_on_with_the_next()
         await asyncio.sleep(10)
         assert await call(watch, 1.0) == "no answer within 1 s"
         assert not watch._why
-        assert not watch._armed
+        assert not watch._timers
 
     run(0, main)
 
