@@ -36,17 +36,22 @@ STARTS = ("wiring", "settings", "telemetry")
 ALSO = {
     "src/tenure/telemetry/counters.py": ("ports.bus",),
     "src/tenure/telemetry/scrape.py": ("app",),  # a scrape reads what the app counts and stores
-    "src/tenure/faces/cli/up.py": (*STARTS, "home.atomic_file"),
-    "src/tenure/faces/cli/worker.py": STARTS,
+    "src/tenure/faces/cli/commands/up.py": (*STARTS, "home.atomic_file"),
+    "src/tenure/faces/cli/commands/worker.py": STARTS,
     **{
         f"src/tenure/adapters/engine/{engine}/engine.py": ("adapters.engine.waiters",)
         for engine in ("embedded", "temporal")
     },
     **{
-        f"src/tenure/faces/cli/{verb}.py": ("wiring", "upkeep")
+        f"src/tenure/faces/cli/commands/{verb}.py": ("wiring", "upkeep")
         for verb in ("backup", "restore", "upgrade", "migrate_store")
     },
-    "src/tenure/faces/cli/doctor.py": ("home.epoch_file", "home.lock_holder", "wiring", "settings"),
+    "src/tenure/faces/cli/commands/doctor.py": (
+        "home.epoch_file",
+        "home.lock_holder",
+        "wiring",
+        "settings",
+    ),
 }
 # Operations are recorded, executed and stored without knowing what they are about.
 KERNEL = (

@@ -34,8 +34,8 @@ from tenure.core.errors import CommitUnknown, Invalid
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.faces.cli import main as cli
-from tenure.faces.cli import worker
-from tenure.faces.cli.up import OWNER, ensure_admin_token
+from tenure.faces.cli.commands import worker
+from tenure.faces.cli.commands.up import OWNER, ensure_admin_token
 from tenure.home import shared_settings
 from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.ports.store import Key

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from tenure.faces.cli import doctor
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.client import Client
+from tenure.faces.cli.commands import doctor
 from tenure.faces.cli.where import ServerLocation
 from tenure.home import lock_holder
 from tenure.home.epoch_file import EpochFile

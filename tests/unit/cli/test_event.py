@@ -19,8 +19,8 @@ from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
 from tenure.core.records import IdempotencyRecord
 from tenure.core.roles import Caller, Role
-from tenure.faces.cli import event
 from tenure.faces.cli.client import ConnectionBroken
+from tenure.faces.cli.commands import event
 from tenure.faces.cli.exits import Exit, Unreachable
 from tenure.faces.http.server import Listen, serving
 from tenure.ports.store import Change, Drop, Put

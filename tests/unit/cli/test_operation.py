@@ -3,7 +3,8 @@
 import json
 
 from tenure.core.operation import OperationState
-from tenure.faces.cli import operation, progress
+from tenure.faces.cli import progress
+from tenure.faces.cli.commands import operation
 from tenure.faces.http.server import Listen, serving
 from tests.unit.support.api_client import api_test
 

@@ -9,7 +9,8 @@ import click
 import pytest
 import yaml
 
-from tenure.faces.cli import apply, nouns
+from tenure.faces.cli import nouns
+from tenure.faces.cli.commands import apply
 from tenure.faces.cli.exits import ServerRefusal
 from tenure.faces.cli.output import (
     Column,

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tenure.faces.cli import main as cli
+from tenure.faces.cli.commands.restore import describe_review
 from tenure.faces.cli.exits import Exit
-from tenure.faces.cli.restore import describe_review
 from tenure.home.shared_settings import SharedSettingsFile
 from tenure.settings import Settings
 from tenure.wiring import managing

@@ -17,7 +17,8 @@ import pytest
 from tenure.app.tenancy import tokens
 from tenure.core.errors import Invalid, Unauthenticated
 from tenure.faces.cli import main as cli
-from tenure.faces.cli import stopping, up, where
+from tenure.faces.cli import stopping, where
+from tenure.faces.cli.commands import up
 from tenure.settings import Settings
 from tenure.sqlite.location import Lock
 from tenure.wiring import running

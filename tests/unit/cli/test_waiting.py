@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tenure.faces.cli import apply, progress
+from tenure.faces.cli import progress
 from tenure.faces.cli.client import Client
+from tenure.faces.cli.commands import apply
 from tenure.faces.cli.exits import CommandExit, Exit, ServerRefusal
 from tenure.faces.cli.options import Waits
 from tenure.faces.cli.progress import OperationProgress

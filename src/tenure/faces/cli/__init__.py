@@ -1,1 +1,1 @@
-"""The command line: it speaks HTTP to a running plane; only `tenure.faces.cli.up` starts one."""
+"""The command line: an HTTP client of a running plane; only `up` and `worker` start one."""

@@ -16,31 +16,55 @@ import click
 from tenure.faces.cli.exits import CommandExit, Exit
 
 COMMANDS: Final = {
-    "up": ("tenure.faces.cli.up", "Start a control plane in the foreground."),
-    "worker": ("tenure.faces.cli.worker", "Perform operations beside other processes of a plane."),
-    "wait": ("tenure.faces.cli.wait", "Wait until the control plane is ready."),
-    "doctor": ("tenure.faces.cli.doctor", "Check everything that a control plane needs."),
-    "agent": ("tenure.faces.cli.agent", "Create, show, invoke and delete agents."),
-    "operation": ("tenure.faces.cli.operation", "Follow operations, and resolve stuck ones."),
-    "apply": ("tenure.faces.cli.apply", "Create agents from files."),
-    "plan": ("tenure.faces.cli.plan", "Show what apply would change."),
-    "export": ("tenure.faces.cli.export", "Print agents as files for apply."),
-    "token": ("tenure.faces.cli.token", "Create, list and revoke API tokens."),
-    "quota": ("tenure.faces.cli.quota", "Show the quota of agents, and set it."),
-    "finding": ("tenure.faces.cli.finding", "Read the findings of reconcilers, and resolve them."),
-    "reconcile": ("tenure.faces.cli.reconcile", "Run reconcilers now."),
-    "event": ("tenure.faces.cli.event", "List events, and follow new ones."),
+    "up": ("tenure.faces.cli.commands.up", "Start a control plane in the foreground."),
+    "worker": (
+        "tenure.faces.cli.commands.worker",
+        "Perform operations beside other processes of a plane.",
+    ),
+    "wait": ("tenure.faces.cli.commands.wait", "Wait until the control plane is ready."),
+    "doctor": ("tenure.faces.cli.commands.doctor", "Check everything that a control plane needs."),
+    "agent": ("tenure.faces.cli.commands.agent", "Create, show, invoke and delete agents."),
+    "operation": (
+        "tenure.faces.cli.commands.operation",
+        "Follow operations, and resolve stuck ones.",
+    ),
+    "apply": ("tenure.faces.cli.commands.apply", "Create agents from files."),
+    "plan": ("tenure.faces.cli.commands.plan", "Show what apply would change."),
+    "export": ("tenure.faces.cli.commands.export", "Print agents as files for apply."),
+    "token": ("tenure.faces.cli.commands.token", "Create, list and revoke API tokens."),
+    "quota": ("tenure.faces.cli.commands.quota", "Show the quota of agents, and set it."),
+    "finding": (
+        "tenure.faces.cli.commands.finding",
+        "Read the findings of reconcilers, and resolve them.",
+    ),
+    "reconcile": ("tenure.faces.cli.commands.reconcile", "Run reconcilers now."),
+    "event": ("tenure.faces.cli.commands.event", "List events, and follow new ones."),
     "subscription": (
-        "tenure.faces.cli.subscription",
+        "tenure.faces.cli.commands.subscription",
         "Subscribe to events, and see which were not delivered.",
     ),
-    "tenant": ("tenure.faces.cli.tenant", "Show whether the tenant is strict, and set it."),
-    "audit": ("tenure.faces.cli.audit", "Read the audit log and verify its hash chain."),
-    "backup": ("tenure.faces.cli.backup", "Copy a plane's files, also while it runs."),
-    "restore": ("tenure.faces.cli.restore", "Restore a backup, and end the pause after it."),
-    "migrate-store": ("tenure.faces.cli.migrate_store", "Move an embedded store to PostgreSQL."),
-    "upgrade": ("tenure.faces.cli.upgrade", "Show what this release would change in a home."),
-    "completion": ("tenure.faces.cli.completion", "Print a script that completes commands."),
+    "tenant": (
+        "tenure.faces.cli.commands.tenant",
+        "Show whether the tenant is strict, and set it.",
+    ),
+    "audit": ("tenure.faces.cli.commands.audit", "Read the audit log and verify its hash chain."),
+    "backup": ("tenure.faces.cli.commands.backup", "Copy a plane's files, also while it runs."),
+    "restore": (
+        "tenure.faces.cli.commands.restore",
+        "Restore a backup, and end the pause after it.",
+    ),
+    "migrate-store": (
+        "tenure.faces.cli.commands.migrate_store",
+        "Move an embedded store to PostgreSQL.",
+    ),
+    "upgrade": (
+        "tenure.faces.cli.commands.upgrade",
+        "Show what this release would change in a home.",
+    ),
+    "completion": (
+        "tenure.faces.cli.commands.completion",
+        "Print a script that completes commands.",
+    ),
 }
 """The module of each command and its help; the module has it under the name `command`."""
 

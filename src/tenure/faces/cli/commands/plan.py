@@ -2,8 +2,8 @@
 
 import click
 
-from tenure.faces.cli.apply import FILES, PRUNE, SELECTOR, print_differences
 from tenure.faces.cli.client import Client
+from tenure.faces.cli.commands.apply import FILES, PRUNE, SELECTOR, print_differences
 from tenure.faces.cli.differences import Action, compare, specs_of_files, with_predicted_failures
 from tenure.faces.cli.exits import CommandExit, Exit
 from tenure.faces.cli.options import examples, output_option, with_client

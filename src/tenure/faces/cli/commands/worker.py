@@ -14,10 +14,10 @@ import click
 
 from tenure.core.errors import CommitUnknown, Invalid, StoreRewound, TenureError
 from tenure.faces.cli import stopping
+from tenure.faces.cli.commands.up import warn_about_bus
 from tenure.faces.cli.exits import REWOUND, CommandExit, Exit
 from tenure.faces.cli.options import examples, log_options, server_location, server_options
 from tenure.faces.cli.scale import Scale, scale_options
-from tenure.faces.cli.up import warn_about_bus
 
 if TYPE_CHECKING:
     from tenure.app.plane import Plane
