@@ -166,34 +166,53 @@ class OpenPlane:
             idempotency_key=idempotency_key,
         )
 
-    async def cancel(self, operation: str) -> OperationView:
+    async def cancel(self, operation: str, *, idempotency_key: str = "") -> OperationView:
         """Undo the operation; Conflict `past_pivot` after the pivot, `ended` after its end.
 
         This returns when the decision is on disk; `wait` returns when everything is undone.
         """
-        return await commands.cancel(self._plane, self._caller, operation)
+        return await commands.cancel(
+            self._plane, self._caller, operation, idempotency_key=idempotency_key
+        )
 
-    async def retry(self, operation: str) -> OperationView:
+    async def retry(self, operation: str, *, idempotency_key: str = "") -> OperationView:
         """Retry the stuck steps now, with a new deadline; Conflict if none is stuck."""
-        return await commands.retry(self._plane, self._caller, operation)
+        return await commands.retry(
+            self._plane, self._caller, operation, idempotency_key=idempotency_key
+        )
 
-    async def adopt(self, operation: str, *, step: str, result: object = None) -> OperationView:
+    async def adopt(
+        self, operation: str, *, step: str, result: object = None, idempotency_key: str = ""
+    ) -> OperationView:
         """Declare a stuck step as done, with this result, because you know that it happened."""
-        return await commands.adopt(self._plane, self._caller, operation, step=step, result=result)
+        return await commands.adopt(
+            self._plane,
+            self._caller,
+            operation,
+            step=step,
+            result=result,
+            idempotency_key=idempotency_key,
+        )
 
-    async def mark_absent(self, operation: str, *, step: str) -> OperationView:
+    async def mark_absent(
+        self, operation: str, *, step: str, idempotency_key: str = ""
+    ) -> OperationView:
         """Declare that a stuck step holds nothing, because you know that it left no effect.
 
         A step that was being done is done again; a step that was being undone counts as undone.
         """
-        return await commands.mark_absent(self._plane, self._caller, operation, step=step)
+        return await commands.mark_absent(
+            self._plane, self._caller, operation, step=step, idempotency_key=idempotency_key
+        )
 
-    async def abandon(self, operation: str) -> OperationView:
+    async def abandon(self, operation: str, *, idempotency_key: str = "") -> OperationView:
         """End a stuck operation without undoing it.
 
         `left` of the result has the steps that still hold something.
         """
-        return await commands.abandon(self._plane, self._caller, operation)
+        return await commands.abandon(
+            self._plane, self._caller, operation, idempotency_key=idempotency_key
+        )
 
     async def _find(self, operation: str) -> OperationView | None:
         try:

@@ -179,6 +179,25 @@ async def test_a_stuck_operation_has_four_ways_out(opened, desk):
 
 
 @playing
+async def test_an_operators_request_under_one_key_is_carried_out_once(opened, desk):
+    desk.trouble = tenure.Unavailable("the desk is locked")
+    async with opened() as plane:
+        stuck = (await plane.start("onboard")).id
+        await plane.cancel(stuck, idempotency_key="c")
+        assert (await plane.wait(stuck)).state is OperationState.STUCK
+        for method, key in ((plane.retry, "r"), (plane.abandon, "a")):
+            first = await method(stuck, idempotency_key=key)
+            again = await method(stuck, idempotency_key=key)
+            assert again.id == first.id
+            with pytest.raises(tenure.Conflict):
+                await method("another", idempotency_key=key)
+            await plane.wait(stuck)
+        assert (await plane.cancel(stuck, idempotency_key="c")).state is OperationState.ABANDONED
+        with pytest.raises(tenure.Conflict, match="has ended"):
+            await plane.cancel(stuck)
+
+
+@playing
 async def test_a_stuck_step_can_be_adopted(tmp_path):
     async def lost(_call):
         raise tenure.OutcomeUnknown("the line went dead")

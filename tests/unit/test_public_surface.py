@@ -32,15 +32,15 @@ OPEN_PLANE = (
     " execute_operations=True concurrency_max=2000 temporal=None"
 )
 METHODS = {
-    "abandon": "operation",
+    "abandon": "operation * idempotency_key=",
     "acting_for": "* tenant= principal=",
-    "adopt": "operation * step result=None",
-    "cancel": "operation",
+    "adopt": "operation * step result=None idempotency_key=",
+    "cancel": "operation * idempotency_key=",
     "get": "operation",
     "list": "* states=() agent= after= limit=100",
-    "mark_absent": "operation * step",
+    "mark_absent": "operation * step idempotency_key=",
     "principal": "a property",
-    "retry": "operation",
+    "retry": "operation * idempotency_key=",
     "signal": "operation * name payload=None idempotency_key=",
     "start": "plan * input=None agent= idempotency_key=",
     "tenant": "a property",
