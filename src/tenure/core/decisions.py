@@ -42,10 +42,11 @@ def unknown_after_claim(
 ) -> float | None:
     """The recovery rule: since when the outcome of a step is unknown once its operation is claimed.
 
-    Whoever had the operation before may have called each step that is intended or being removed,
-    and can record nothing any more.  `was_called` is False for an operation that nobody had claimed
-    and for one that was put to rest with no call under way: then no step becomes unknown.  The SQL
-    of every store says the same, and its contract holds it to this function.
+    The worker that had the operation before may have called each step that is intended or being
+    removed, and can record nothing any more.  `was_called` is False for an operation that nobody
+    had claimed (a Temporal worker also releases operations with no call running): then no step
+    becomes unknown.  Stores that claim in SQL repeat this rule there, and the store's contract
+    suite compares them with this function for every state.
     """
     if was_called and unknown_since is None and state in MAY_BE_CALLED:
         return now

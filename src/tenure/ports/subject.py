@@ -84,7 +84,7 @@ class PlainSubject:
         return ""
 
     def may_use_reserve(self, kind: str) -> bool:  # noqa: ARG002
-        """New work waits until there is space."""
+        """New work is refused (StoreFull) while there is no space."""
         return False
 
     def on_record(

@@ -29,15 +29,15 @@ class AgentRecord(NamedTuple):
     operation: str | None
     """The operation that has the lock; NULL: none."""
     next: str | None
-    """The closing operation that gets the lock after that one; NULL: none waits."""
+    """The operation that waits for the lock: it has closed the agent, or is queued; NULL: none."""
     epoch: int | None
     """Raised whenever the agent is closed: whatever was issued under a smaller one is void."""
     parent: str | None
-    """The uid of the agent that created it; NULL: a person did."""
+    """The uid of the agent that owns it; NULL: none does."""
     spec: str | None
     """The specification as JSON."""
     serving: str | None
-    """The key of the runtime that serves it; NULL: none does."""
+    """The runtime that serves it, as JSON: address, key, generation; NULL: none does."""
     created_at: float | None
     """When its creation was accepted."""
     updated_at: float | None

@@ -77,7 +77,7 @@ class IntentRecord(NamedTuple):
     tenant: str
     """The tenant of the operation."""
     slot: str
-    """The slot of the provider that is called; empty: the step calls none."""
+    """The kind of resource that the step makes; empty: it makes none."""
     key: str
     """The key of the resource at its provider."""
     state: Annotated[str, IntentState]
@@ -107,7 +107,7 @@ class TombstoneRecord(NamedTuple):
     until: float
     """The instant until which the provider is asked for the key."""
     sightings: int
-    """How often something was found under it."""
+    """How many inspects in a row found nothing under it."""
 
 
 @row_of("idempotency", key=("tenant", "principal", "route", "key"))

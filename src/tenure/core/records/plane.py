@@ -7,10 +7,10 @@ from tenure.core.records.table import row_of
 
 @row_of("plane", key=("one",))
 class PlaneRecord(NamedTuple):
-    """A fact about this store; the row `plane` has the plane's name, epoch and pause."""
+    """A fact about this store; the row `this` has the plane's name, epoch and pause."""
 
     one: str
-    """Which fact: `plane`, or a name that a part of the plane chose for its own."""
+    """Which fact: `this`, `home`, or a name that a part of the plane chose for its own."""
     name: str
     """The name of the plane, which is part of every resource key; in other rows, their value."""
     epoch: int | None
