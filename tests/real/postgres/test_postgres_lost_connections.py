@@ -66,7 +66,7 @@ def test_ablation_without_the_lookup_it_is_repeated_and_refused(
     async def never(*_given: object) -> bool:
         return False
 
-    monkeypatch.setattr(committer, "_was_kept", never)
+    monkeypatch.setattr(committer, "_was_committed", never)
     answer, _ = asyncio.run(answers_lost(postgres_url))
     assert isinstance(answer, CommitRefusal)  # of a change that is there: a lie
     tally.add("ablations")

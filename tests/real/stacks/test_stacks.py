@@ -372,7 +372,7 @@ def test_ablation_an_operation_that_does_not_keep_its_plan_is_seen(stack, tmp_pa
     older = begun(ending, stack, tmp_path, 0, slow=1.0)
     older.wait_for("accepted", count=6)
     older.kill()
-    with patched(Catalogue, kept=newest), pytest.raises(AssertionError):
+    with patched(Catalogue, find=newest), pytest.raises(AssertionError):
         finish_and_audit(stack, tmp_path, plans=NEXT_PLANS, seconds=8.0)
     finish_and_audit(stack, tmp_path, plans=NEXT_PLANS)  # it was that and nothing else
     tally.add("ablations")

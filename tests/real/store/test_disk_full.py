@@ -60,7 +60,7 @@ def test_a_full_disk_refuses_new_work_and_goes_on_with_the_old(disk: Path) -> No
         ]
         assert await asyncio.gather(*map(store.commit, accepted)) == [None] * 100
         leave(disk, RESERVE_BYTES - MEBIBYTE)
-        with pytest.raises(StoreFull, match="Make room"):
+        with pytest.raises(StoreFull, match="Free space"):
             await store.commit(change(operation("new"), event("lost"), admits=True))
         assert await store.write_problem() == (
             "its disk is full; 31 MiB are free and new work needs 32 MiB"

@@ -18,6 +18,7 @@ from proofs.operations import mutations
 from tenure.adapters.engine.embedded import EmbeddedEngine
 from tenure.adapters.engine.temporal import activities
 from tenure.adapters.store.postgres.committer import PostgresCommitter
+from tenure.app.operations.call_limits import CallLimits
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.safety.pause import Pause
 from tenure.app.tenancy import tokens
@@ -45,9 +46,11 @@ def _acknowledged_first(
 
 @contextmanager
 def _unfenced() -> Iterator[None]:
-    """Guard no token, ask nobody whether the lease still stands, and go on when both are lost.
+    """Guard no token, do not renew the lease, and go on when both are lost.
 
-    Nor ask Temporal whether the call is still wanted: it stops one that has slept, if it is faster.
+    Two other safeguards could hide that.  Temporal cancels an activity that has slept, so no
+    heartbeat is sent.  A call that outlived its limit while its process was stopped is not recorded
+    but polled again, so no call has a limit.
     """
 
     def commit(
@@ -66,6 +69,7 @@ def _unfenced() -> Iterator[None]:
         patched(PostgresCommitter, commit=commit),
         patched(EmbeddedEngine, _renew=renew),
         patched(activities.Heartbeat, _beat=lambda _: None),
+        patched(CallLimits, _expire=lambda *_: None),
     ):
         yield
 
