@@ -108,14 +108,14 @@ def test_whoever_type_checks_sees_the_same_names():
     """`__init__` names them twice: for mypy, and to import them when they are used."""
     parsed = ast.parse((ROOT / "src/tenure/__init__.py").read_text())
     (checked,) = [one for one in parsed.body if isinstance(one, ast.If)]
-    run_cli = {
+    typed_imports = {
         alias.asname or alias.name: (str(one.module), alias.name)
         for one in checked.body
         if isinstance(one, ast.ImportFrom)
         for alias in one.names
     }
-    assert sorted([*run_cli, "__version__"]) == tenure.__all__
-    for public, (module, name) in run_cli.items():
+    assert sorted([*typed_imports, "__version__"]) == tenure.__all__
+    for public, (module, name) in typed_imports.items():
         assert getattr(tenure, public) is getattr(sys.modules[module], name), public
 
 

@@ -1,5 +1,4 @@
 """How: one folder for each port, one below it for each technology.
 
-An adapter's entry is `build()` in its `__init__.py`; adapters import core and ports (and storage),
-never each other.
+Adapters import core and ports, and the rooms `sqlite` and `home`; they never import each other.
 """

@@ -296,7 +296,7 @@ class Store(Protocol):
         ...
 
     def commit(self, change: Change) -> Awaitable[CommitRefusal | None]:
-        """Apply the change durably (None) or not at all (Refused).
+        """Apply the change durably (None) or not at all (CommitRefusal).
 
         Raises StoreFull for a change that admits work when there is no room, and CommitUnknown
         (BaseException) when COMMIT itself failed: from then on this store refuses everything.

@@ -1,1 +1,1 @@
-"""The house: the embedded providers of one home, shared by all processes that use it."""
+"""The provider host: serves the embedded providers of one home to all its processes."""

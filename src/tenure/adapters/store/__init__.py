@@ -1,1 +1,1 @@
-"""Where operations are kept: `sqlite`, `postgres`, and `memory`, the same promises in a dict."""
+"""Stores: `sqlite` and `postgres`.  The in-memory store is `tenure.testing.memory_store`."""

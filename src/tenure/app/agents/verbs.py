@@ -219,8 +219,8 @@ def _enqueue(
         raise Conflict(message, code=ConflictCode.QUEUE_FULL, holder=str(row["next"]))
     if not verb.can_queue:
         message = (
-            f"operation {holder!s} works on this agent, and a stop is never queued;"
-            " cancel it, or delete the agent"
+            f"operation {holder!s} works on this agent, and a {verb.name.removesuffix('_agent')}"
+            " is never queued; cancel that operation, or delete the agent"
         )
         raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=str(holder))
     free: Row = {"generation": row["generation"], "operation": holder, "next": None}

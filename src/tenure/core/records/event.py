@@ -19,7 +19,7 @@ class OutboxRecord(NamedTuple):
     operation: str
     """The operation that caused it."""
     type: str
-    """Its type, such as `agent.created`."""
+    """Its type, such as `agent.ready`."""
     at: float
     """When it happened."""
     body: str
@@ -39,7 +39,7 @@ class SubscriptionRecord(NamedTuple):
     principal: str
     """The caller who made it."""
     name: str
-    """The name that people use for it, unique within the tenant."""
+    """The name that people use for it; two subscriptions may have the same."""
     kind: Annotated[str, SubscriptionKind]
     """How events reach it."""
     target: str
@@ -117,7 +117,7 @@ class LetterRecord(NamedTuple):
     operation: str
     """The operation that caused it."""
     type: str
-    """Its type, such as `agent.created`."""
+    """Its type, such as `agent.ready`."""
     at: float
     """When it happened."""
     body: str

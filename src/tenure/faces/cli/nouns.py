@@ -155,7 +155,7 @@ RECONCILE_PASS: Final = Noun(
         _is("sentence", free=True),
         _is("error", free=True),
     ),
-    lambda check_command: str(check_command["reconciler"]),
+    lambda report: str(report["reconciler"]),
 )
 INVITATION: Final = Noun(
     (_is("client_id"), _at("expires_at")), lambda invitation: str(invitation["client_id"])

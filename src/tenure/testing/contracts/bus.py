@@ -1,15 +1,15 @@
 """What every bus must keep.
 
-Derive a class and give it one fixture `carried`, which runs a scenario on a fresh `BusCase`:
+Derive a class with the fixture `run_bus_scenario`, which runs a scenario on a new `BusCase`:
 
     class TestMyBus(BusContract):
         @pytest.fixture
-        def carried(self):
-            def carried(scenario):
+        def run_bus_scenario(self):
+            def run(scenario):
                 asyncio.run(on_my_server(scenario))
-            return carried
+            return run
 
-What arrived is counted at the receiver's end, never at ours.
+Events are counted at the receiver, never at the sender.
 """
 
 import asyncio

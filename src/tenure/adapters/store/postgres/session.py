@@ -82,7 +82,7 @@ class Session:
         self.is_commit_sent = True
 
     async def apply(self, batch: Sequence[Parts], batch_id: str, at: float) -> None:
-        """Apply all of these changes durably; Refusal if some cannot be."""
+        """Apply all of these changes durably; BatchRefused if a guard fails."""
         self.is_commit_sent = False
         noted = (batch_id, at, ids_of(batch))
         wanted = count_numbers(batch)
