@@ -61,7 +61,7 @@ format: .venv/test.installed             ## lay out every file as ruff does
 # and a thin crash run: counting branches slows the mass runs threefold.
 MEASURED := tests/unit tests/contract tests/crash tests/real/postgres/test_postgres_ tests/real/temporal/test_temporal \
             $(addprefix tests/real/,store/test_store_gate.py http/test_api.py http/test_oauth.py http/test_floods.py \
-            runtime/test_keeper.py runtime/test_runtime.py runtime/test_prefork.py runtime/test_address_owner.py \
+            runtime/test_keeper.py runtime/test_runtime.py runtime/test_sandbox.py runtime/test_prefork.py runtime/test_address_owner.py \
             runtime/test_bad_commands.py runtime/test_hostile_specs.py kills/test_provider_host.py \
             upkeep/test_plane.py upkeep/test_move.py upkeep/test_doctor.py upkeep/test_worker.py upkeep/test_preflight.py)
 # Of these every branch must be taken; of the rest 95 in 100.

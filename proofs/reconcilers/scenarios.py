@@ -80,7 +80,7 @@ class Stage(AgentCluster):
         rows: dict[Any, Any] = disk.tables.rows[table]
         return rows
 
-    async def look(self, times: int = 4, seconds: float = LONG, **given: Any) -> None:
+    async def run_passes(self, times: int = 4, seconds: float = LONG, **given: Any) -> None:
         """Let orphans be looked for, again and again."""
         for _ in range(times):
             await orphans.tick(self.plane, **given)

@@ -61,7 +61,7 @@ async def inspect_shared_store(url: str) -> SharedStoreReport:
     """Inspect a PostgreSQL store for an upgrade, without changing it."""
     with extra("postgres"):
         from tenure.adapters.store.postgres import upgrade
-    return SharedStoreReport(*await upgrade.look(url))
+    return SharedStoreReport(*await upgrade.inspect_upgrade(url))
 
 
 def now() -> float:

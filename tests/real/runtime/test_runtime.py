@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.adapters.clock.system import SystemClock
-from tenure.adapters.runtime.process import ProcessRuntime, keeper
+from tenure.adapters.runtime.process import keeper
 from tenure.adapters.runtime.process import runtime_root as place
 from tenure.adapters.runtime.process.groups import Groups
 from tenure.adapters.runtime.process.runtime_dir import RuntimeDir, group_of
@@ -330,66 +329,6 @@ def test_a_bundle_is_copied_and_a_changed_one_refused(root, runtime, tmp_path):
     shutil.rmtree(bundle)
     with pytest.raises(Rejected, match="bundle"):
         run(runtime.ensure(key("three"), spec))
-
-
-# -------------------------------------------------------------------------------------- the sandbox
-
-
-needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap is here")
-
-
-@pytest.fixture
-def wrapped(root, tmp_path):
-    (tmp_path / "plane").mkdir()
-    (tmp_path / "plane" / "token").write_text("secret")
-    path = os.environ["PATH"]
-    hidden = (tmp_path / "plane",)
-    with open_runtime(root, sandbox="require", path=path, hidden=hidden) as runtime:
-        yield runtime
-
-
-@needs_bwrap
-def test_a_sandboxed_agent_is_ready_and_goes_with_its_daemon(root, wrapped):
-    start_and_wait(wrapped, agent("forks"))
-    run(wrapped.remove(key()))
-    assert all_ended(root)
-
-
-@needs_bwrap
-def test_a_sandboxed_tree_dies_with_its_keeper(root, wrapped):
-    start_and_wait(wrapped, agent("forks"))
-    os.kill(runtimes.keepers(root)[0], signal.SIGKILL)
-    assert runtimes.until(lambda: all_ended(root))
-    run(wrapped.remove(key()))
-
-
-@needs_bwrap
-def test_a_sandboxed_agent_sees_and_writes_its_own_alone(root, wrapped, tmp_path):
-    text = f"""
-import os
-def tried(work):
-    try: return work()
-    except OSError as error: return type(error).__name__
-print(tried(lambda: open({str(tmp_path / "plane" / "token")!r}).read()))
-print(tried(lambda: open("/etc/tenure-was-here", "w")))
-print(tried(lambda: os.kill({os.getpid()}, 0)))
-print(os.listdir({str(root)!r}), os.getpid() < 10)
-open(os.environ["HOME"] + "/mine", "w").write("fine")
-"""
-    run_to_end(wrapped, program(text))
-    lines = run(wrapped.logs(key())).splitlines()
-    assert lines == [
-        "FileNotFoundError",
-        "OSError",
-        "ProcessLookupError",
-        "['local-a'] True",
-    ]
-    assert (root / "local-a" / key().text / "work" / "mine").read_text() == "fine"
-
-
-def test_a_sandbox_that_is_required_and_not_there_is_an_error(tmp_path):
-    with pytest.raises(Invalid, match="bubblewrap"):
-        ProcessRuntime(tmp_path, clock=SystemClock(), sandbox="require", path="/nowhere")
 
 
 # ------------------------------------------------------------------------------ whatever runs there

@@ -75,12 +75,12 @@ def test_a_relay_bears_a_store_that_refuses_and_ends_with_one_that_fails(tempora
         engine = engine_of(await bench.start())
         errors: list[BaseException] = [StoreError("busy"), CommitUnknown("lost")]
 
-        async def look() -> None:
+        async def count_pass() -> None:
             raise errors.pop(0)
 
         waiting = asyncio.ensure_future(engine.wait("x"))
         await asyncio.sleep(0)
-        failing = patched(type(engine._relay), look=lambda _self: look())
+        failing = patched(type(engine._relay), run_pass=lambda _self: count_pass())
         with failing, pytest.raises(CommitUnknown):
             await engine.join()
         with pytest.raises(CommitUnknown):

@@ -49,14 +49,14 @@ STORY = [
 ]
 
 
-def told(progress_state, story):
+def play_records(progress_state, story):
     return [
         text(line, utf8=True).strip() for one in story for line in progress_state.apply_record(one)
     ]
 
 
 def test_the_way_back_is_shown_step_by_step():
-    assert told(OperationProgress.of(operation()), STORY) == [
+    assert play_records(OperationProgress.of(operation()), STORY) == [
         "✓ identity",
         "✓ runtime",
         "✗ ready was refused: it exited",
@@ -68,13 +68,13 @@ def test_the_way_back_is_shown_step_by_step():
 
 def test_a_record_that_comes_again_is_not_told_again():
     progress_state = OperationProgress.of(operation())
-    assert len(told(progress_state, STORY)) == 6
-    assert told(progress_state, STORY) == []
+    assert len(play_records(progress_state, STORY)) == 6
+    assert play_records(progress_state, STORY) == []
 
 
 def test_what_was_seen_is_not_heard_again_and_the_other_way_round():
     progress_state = OperationProgress.of(operation())
-    assert told(progress_state, STORY[:2]) == ["✓ identity"]
+    assert play_records(progress_state, STORY[:2]) == ["✓ identity"]
     seen = operation(identity="PRESENT", runtime="INTENDED")
     assert progress_state.apply_operation(seen) == []
     assert progress_state.fates == {"identity": "done", "runtime": "running", "ready": ""}
@@ -85,12 +85,12 @@ def test_what_was_seen_is_not_heard_again_and_the_other_way_round():
         ProgressLine("identity", "undone"),
         ProgressLine("runtime", "undone"),
     ]
-    assert told(progress_state, STORY[2:3]) == ["✓ runtime"]
+    assert play_records(progress_state, STORY[2:3]) == ["✓ runtime"]
 
 
 def test_why_a_step_failed_stays_though_the_operation_does_not_repeat_it():
     progress_state = OperationProgress.of(operation())
-    told(progress_state, STORY)
+    play_records(progress_state, STORY)
     progress_state.apply_operation(
         operation("COMPENSATED", ready="REFUSED", identity="BURNED", runtime="BURNED")
     )
@@ -99,9 +99,9 @@ def test_why_a_step_failed_stays_though_the_operation_does_not_repeat_it():
 
 def test_a_stuck_step_says_so_until_it_is_tried_again():
     progress_state = OperationProgress.of(operation())
-    assert told(progress_state, [record(1, "stuck", "identity", "nobody knows", "STUCK")]) == [
-        "! identity is stuck: nobody knows"
-    ]
+    assert play_records(
+        progress_state, [record(1, "stuck", "identity", "nobody knows", "STUCK")]
+    ) == ["! identity is stuck: nobody knows"]
     progress_state.apply_record(record(2, "retried"))
     assert progress_state.fates["identity"] == "running"
 
@@ -109,9 +109,9 @@ def test_a_stuck_step_says_so_until_it_is_tried_again():
 def test_a_step_that_is_marked_absent_is_done_again_or_counts_as_undone():
     progress_state = OperationProgress.of(operation())
     stuck, absent = (record(1, "stuck", "identity", "?"), record(2, "marked_absent", "identity"))
-    assert told(progress_state, [stuck, absent]) == ["! identity is stuck: ?"]
+    assert play_records(progress_state, [stuck, absent]) == ["! identity is stuck: ?"]
     assert progress_state.fates["identity"] == "running"
-    assert told(
+    assert play_records(
         progress_state, [record(3, "compensating"), record(4, "marked_absent", "identity")]
     ) == [
         "↺ undoing",
@@ -188,14 +188,14 @@ def drawn(progress_state, **more):
 
 def test_the_drawing_shows_what_runs_and_what_was_undone():
     progress_state = OperationProgress.of(operation())
-    told(progress_state, STORY[:2])
+    play_records(progress_state, STORY[:2])
     assert drawn(progress_state) == [
         ["create_agent", "a", "1.5", "s"],
         ["✓", "identity"],
         ["…", "runtime"],
         ["ready"],
     ]
-    told(progress_state, STORY)
+    play_records(progress_state, STORY)
     lines = drawn(progress_state)
     assert lines[1] == ["↺", "identity", "undone"]
     assert lines[3] == ["✗", "ready", "ready", "was", "refused:", "it", "exited"]

@@ -80,14 +80,14 @@ class Bench:
 
         return RunStarter(self.store, follow, worker=WORKER, resting=RESTING, margin_seconds=MARGIN)
 
-    async def look(self, relay: RunStarter, seconds: float) -> None:
+    async def run_passes(self, relay: RunStarter, seconds: float) -> None:
         """Once a second for so long."""
         for _ in range(int(seconds)):
-            await relay.look()
+            await relay.run_pass()
             await self.clock.sleep(1.0)
 
 
-def held(scenario) -> None:
+def run_scenario(scenario) -> None:
     async def main(loop) -> None:
         await scenario(Bench(loop))
 
@@ -97,25 +97,25 @@ def held(scenario) -> None:
 def test_what_begins_beside_a_relay_is_read_only_when_it_has_stood_for_a_margin():
     async def scenario(bench: Bench) -> None:
         relay = bench.relay()
-        await relay.look()
+        await relay.run_pass()
         name = await bench.begun()
-        await bench.look(relay, MARGIN)
+        await bench.run_passes(relay, MARGIN)
         assert bench.reads == 0
         assert not bench.followed
-        await bench.look(relay, 3)
+        await bench.run_passes(relay, 3)
         assert bench.followed == [name]
 
-    held(scenario)
+    run_scenario(scenario)
 
 
 def test_what_stood_before_there_was_a_relay_is_followed_at_once():
     async def scenario(bench: Bench) -> None:
         name = await bench.begun()
         await bench.clock.sleep(MARGIN + 1.0)
-        await bench.relay().look()
+        await bench.relay().run_pass()
         assert bench.followed == [name]
 
-    held(scenario)
+    run_scenario(scenario)
 
 
 def test_one_that_stands_still_though_it_was_woken_is_woken_ever_more_seldom():
@@ -126,7 +126,7 @@ def test_one_that_stands_still_though_it_was_woken_is_woken_ever_more_seldom():
         relay, woken_at = bench.relay(), []
         for _ in range(int(REST_OF_A_DAY / 5)):
             before = len(bench.followed)
-            await relay.look()
+            await relay.run_pass()
             if len(bench.followed) > before:
                 woken_at.append(bench.clock.monotonic())
             await bench.clock.sleep(5.0)
@@ -137,23 +137,23 @@ def test_one_that_stands_still_though_it_was_woken_is_woken_ever_more_seldom():
         assert longest <= gaps[-1] <= longest + 10.0
         assert set(bench.followed) == {name}
 
-    held(scenario)
+    run_scenario(scenario)
 
 
 def test_one_that_moved_after_it_was_woken_is_not_left_alone_for_longer():
     async def scenario(bench: Bench) -> None:
         name = await bench.begun()
         relay = bench.relay()
-        await bench.look(relay, 8 * MARGIN)
+        await bench.run_passes(relay, 8 * MARGIN)
         often = len(bench.followed)
         row = await bench.store.find(OperationRecord, (name,))
         moved = {"revision": row.revision + 1, "updated_at": bench.store.now()}
         assert await bench.store.commit(Change("", (), (Set("operation", (name,), moved),))) is None
-        await bench.look(relay, 16 * MARGIN)  # its last wait of the earlier case is over then
+        await bench.run_passes(relay, 16 * MARGIN)  # its last wait of the earlier case is over then
         late = len(bench.followed) - often
         assert late >= often
 
-    held(scenario)
+    run_scenario(scenario)
 
 
 def test_one_is_not_left_alone_for_longer_because_temporal_was_away():
@@ -161,10 +161,10 @@ def test_one_is_not_left_alone_for_longer_because_temporal_was_away():
         name = await bench.begun()
         relay = bench.relay()
         bench.away = True
-        await bench.look(relay, 20 * MARGIN)
+        await bench.run_passes(relay, 20 * MARGIN)
         assert not bench.followed
         bench.away = False
-        await bench.look(relay, 2 * MARGIN + 3)
+        await bench.run_passes(relay, 2 * MARGIN + 3)
         assert bench.followed == [name, name]
 
-    held(scenario)
+    run_scenario(scenario)

@@ -61,7 +61,7 @@ def test_every_error_of_ours_is_a_problem_or_our_own_bug(kind):
         assert answer.problem.status != 500
 
 
-def told(error: TenureError) -> problems.ProblemAnswer:
+def answer_for(error: TenureError) -> problems.ProblemAnswer:
     answer = problems.of_error(error)
     assert answer is not None
     return answer
@@ -69,15 +69,15 @@ def told(error: TenureError) -> problems.ProblemAnswer:
 
 def test_an_error_says_what_it_knows():
     holder = "a" * 32
-    made, _ = told(Conflict("busy", code=ConflictCode.OPERATION_IN_PROGRESS, holder=holder))
+    made, _ = answer_for(Conflict("busy", code=ConflictCode.OPERATION_IN_PROGRESS, holder=holder))
     assert (made.status, made.code, made.operation) == (409, "operation_in_progress", holder)
-    made, _ = told(Conflict("odd", holder=holder))
+    made, _ = answer_for(Conflict("odd", holder=holder))
     assert (made.status, made.code, made.operation) == (409, "conflict", holder)
-    made, headers = told(StoreFull("no room"))
+    made, headers = answer_for(StoreFull("no room"))
     assert (made.status, made.retry_after, dict(headers)[b"retry-after"]) == (503, 1, b"1")
-    made, _ = told(Invalid("runtime.env[0]: give a command"))
+    made, _ = answer_for(Invalid("runtime.env[0]: give a command"))
     assert (made.status, made.field) == (400, "runtime.env[0]")
-    made, _ = told(Invalid("An agent: no field is named here"))
+    made, _ = answer_for(Invalid("An agent: no field is named here"))
     assert made.field == ""
 
 

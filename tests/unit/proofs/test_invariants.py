@@ -17,7 +17,7 @@ from tenure.testing.loop import SeededLoop, run
 from tenure.testing.plans import EFFECTS, PLANS, providers_of
 
 
-def lived(
+def run_simulation(
     plan: str, script: dict[FaultPoint, Fault] | None = None, *, seconds: float = 30.0
 ) -> Evidence:
     """The evidence of one honest operation."""
@@ -46,12 +46,12 @@ UNKNOWN = {FaultPoint("meter", "ensure", 1): Fault.BROKE}
 
 @pytest.fixture
 def succeeded() -> Evidence:
-    return lived("linear", seconds=1.0)
+    return run_simulation("linear", seconds=1.0)
 
 
 @pytest.fixture
 def compensated() -> Evidence:
-    return lived("linear", REFUSED, seconds=1.0)
+    return run_simulation("linear", REFUSED, seconds=1.0)
 
 
 def only(evidence: Evidence) -> str:
@@ -82,7 +82,7 @@ def broken(evidence: Evidence) -> set[str]:
     [("linear", {}), ("linear", REFUSED), ("linear", LEFT), ("pivot", {}), ("unaskable", UNKNOWN)],
 )
 def test_an_honest_life_breaks_none(plan, script):
-    assert violations(lived(plan, script)) == []
+    assert violations(run_simulation(plan, script)) == []
 
 
 def test_an_acknowledged_operation_that_is_missing_is_seen(succeeded):
@@ -95,7 +95,7 @@ def test_an_operation_that_stands_still_is_seen(succeeded):
 
 
 def test_a_stuck_operation_that_names_too_little_is_seen():
-    evidence = lived("linear", LEFT)
+    evidence = run_simulation("linear", LEFT)
     assert broken(evidence) == set()
     intents = [row._replace(state="BURNED") for row in evidence.snapshot.intents[only(evidence)]]
     evidence = replace(
@@ -137,7 +137,7 @@ def test_undoing_the_oldest_first_is_seen(compensated):
 
 
 def test_going_on_past_a_stuck_undo_is_allowed():
-    evidence = lived("linear", LEFT)
+    evidence = run_simulation("linear", LEFT)
     assert [entry.provider for entry in evidence.world.log if entry.effect == "removed"] == [
         "runtime",
         "identity",
@@ -146,7 +146,9 @@ def test_going_on_past_a_stuck_undo_is_allowed():
 
 
 def test_a_pivot_that_was_turned_back_is_seen():
-    evidence = lived("pivot", {FaultPoint("exposure", "ensure", 1): Fault.REFUSED}, seconds=1.0)
+    evidence = run_simulation(
+        "pivot", {FaultPoint("exposure", "ensure", 1): Fault.REFUSED}, seconds=1.0
+    )
     assert broken(evidence) == set()
     (row,) = [row for row in evidence.snapshot.intents[only(evidence)] if row.slot == "exposure"]
     evidence.world.made["exposure", row.key] += 1
@@ -159,13 +161,13 @@ def test_a_resource_made_twice_is_seen(succeeded):
 
 
 def test_an_effect_that_ran_twice_is_seen():
-    evidence = lived("charge", seconds=1.0)
+    evidence = run_simulation("charge", seconds=1.0)
     evidence.world.made["ledger", "some key"] = 2
     assert broken(evidence) == {"charged_at_most_once"}
 
 
 def test_an_effect_that_is_denied_is_seen():
-    evidence = lived("unaskable", UNKNOWN)
+    evidence = run_simulation("unaskable", UNKNOWN)
     journal = list(evidence.snapshot.journals[only(evidence)])
     for kind in ("undone", "refused"):
         said = [*journal[:-1], journal[-1]._replace(kind=kind, step="meter", body="{}")]
@@ -175,7 +177,7 @@ def test_an_effect_that_is_denied_is_seen():
 
 
 def test_an_effect_that_is_claimed_and_never_happened_is_seen():
-    evidence = lived("unaskable", seconds=1.0)
+    evidence = run_simulation("unaskable", seconds=1.0)
     evidence.world.made.clear()
     assert broken(evidence) == {"unknown_is_said"}
 

@@ -33,7 +33,7 @@ async def state_of(harness, operation):
     return (await reads.get_operation(harness.plane, TENANT, operation)).state
 
 
-async def told(harness):
+async def list_findings(harness):
     found = await findings.list_findings(harness.plane, CALLER)
     return [(one.reconciler, one.kind, one.body["subscription"]) for one in found]
 
@@ -53,9 +53,11 @@ async def test_what_waits_for_a_subscriber_that_is_gone_is_released(harness):
     await asyncio.sleep(1)
     assert await state_of(harness, operation) == OperationState.SUCCEEDED
     assert harness.world.things == {}
-    assert await told(harness) == [("acknowledgements", FindingKind.CONFIRMED, subscription)]
+    assert await list_findings(harness) == [
+        ("acknowledgements", FindingKind.CONFIRMED, subscription)
+    ]
     assert await watched.tick(harness.plane) == (0, 0, None)
-    assert await told(harness) == []
+    assert await list_findings(harness) == []
 
 
 @agent_test
@@ -85,15 +87,17 @@ async def test_what_only_a_newer_release_can_release_holds_up_no_other(harness):
 async def test_who_is_silent_is_told_until_it_has_acknowledged(harness):
     subscription, operation = await waiting(harness, "suspend")
     await watched.tick(harness.plane)
-    assert await told(harness) == [], "it has a minute"
+    assert await list_findings(harness) == [], "it has a minute"
     await harness.loop_until(harness.plane.store.now() + watched.REPORT_AFTER_SECONDS)
     for _ in range(2):
         assert await watched.tick(harness.plane) == (1, 0, None)
-    assert await told(harness) == [("acknowledgements", FindingKind.CONFIRMED, subscription)]
+    assert await list_findings(harness) == [
+        ("acknowledgements", FindingKind.CONFIRMED, subscription)
+    ]
     assert await state_of(harness, operation) == OperationState.WAITING
     await acknowledgements.acknowledge(harness.plane, CALLER, subscription, operation=operation)
     await watched.tick(harness.plane)
-    assert await told(harness) == []
+    assert await list_findings(harness) == []
     await asyncio.sleep(1)
     assert await harness.agent_state() is AgentState.SUSPENDED
 

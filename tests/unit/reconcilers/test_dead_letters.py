@@ -23,7 +23,7 @@ from tests.unit.support.agent_planes import agent_test
 from tests.unit.support.sinks import Sink, relay_to
 
 
-async def told(harness):
+async def list_findings(harness):
     return await findings.list_findings(harness.plane, CALLER)
 
 
@@ -44,7 +44,7 @@ async def test_parked_streams_are_one_finding_until_they_are_taken(harness):
     await relay.tick()
     for _ in range(2):
         assert (await reconciler.tick(harness.plane)).seen == 2
-    (found,) = await told(harness)
+    (found,) = await list_findings(harness)
     dead = len(await harness.rows("letter"))
     assert (found.kind, found.agent, found.sightings) == (FindingKind.CONFIRMED, "", 2)
     assert f"subscription mine has not taken {dead} events of 2 agents" in found.body["what"]
@@ -54,10 +54,12 @@ async def test_parked_streams_are_one_finding_until_they_are_taken(harness):
     await dead_letters.replay(harness.plane, CALLER, name)
     await relay.tick()
     await reconciler.tick(harness.plane)
-    assert [one.agent for one in await told(harness)] == [bad[1]], "it is the only one by now"
+    assert [one.agent for one in await list_findings(harness)] == [bad[1]], (
+        "it is the only one by now"
+    )
     await dead_letters.discard(harness.plane, CALLER, name, agent=bad[1])
     await reconciler.tick(harness.plane)
-    assert await told(harness) == []
+    assert await list_findings(harness) == []
 
 
 @agent_test
@@ -88,7 +90,7 @@ async def test_one_that_is_no_longer_tried_waits_for_a_person(harness):
     given_up = Set("parked", (sink.name, bad), {"due_at": None})
     await harness.plane.store.commit(Change("", (), (given_up,)))
     await reconciler.tick(harness.plane)
-    (found,) = await told(harness)
+    (found,) = await list_findings(harness)
     assert found.agent == bad
     assert found.body["what"].startswith("sink has not taken")
     assert found.body["what"].endswith("replay or discard them")
@@ -102,23 +104,23 @@ async def test_a_destination_that_takes_nothing_is_told_after_a_while(harness):
     name, relay = await subscribed(harness, sink)
     await relay.tick()
     await reconciler.tick(harness.plane)
-    assert await told(harness) == []
+    assert await list_findings(harness) == []
     await asyncio.sleep(reconciler.REPORT_AFTER_SECONDS + 1)
     await reconciler.tick(harness.plane)
-    (found,) = await told(harness)
+    (found,) = await list_findings(harness)
     since = in_utc(found.body["failing_since"])
     assert f"subscription mine takes nothing since {since}: " in found.body["what"]
     assert since.endswith(" UTC")
     assert "nobody is there" in found.body["what"]
     await harness.plane.store.commit(Change("", (), (Set("cursor", (name,), {"missed": 3}),)))
     await reconciler.tick(harness.plane)
-    (found,) = await told(harness)
+    (found,) = await list_findings(harness)
     assert found.body["what"].endswith(", and has missed 3 events, which are no longer kept")
     sink.down = False
     await dead_letters.replay(harness.plane, CALLER, name)
     await relay.tick()
     await reconciler.tick(harness.plane)
-    assert await told(harness) == []
+    assert await list_findings(harness) == []
 
 
 async def left_behind(harness):
@@ -142,7 +144,7 @@ async def test_what_is_left_of_a_destination_that_is_gone_goes(harness):
     assert len(await harness.rows("letter")) > 1
     assert (await reconciler.tick(harness.plane)).fixed == 1
     assert await harness.rows("letter") == [] == await harness.rows("parked")
-    assert await told(harness) == []
+    assert await list_findings(harness) == []
 
 
 @pytest.mark.parametrize("fenced", [True, False])

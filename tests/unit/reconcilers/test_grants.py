@@ -29,7 +29,7 @@ async def granted(harness):
     return granter
 
 
-async def told(harness):
+async def list_findings(harness):
     found = await findings.list_findings(harness.plane, CALLER)
     return sorted((one.reconciler, one.kind) for one in found)
 
@@ -80,12 +80,12 @@ async def test_a_plane_that_is_held_tells_and_takes_nothing(harness):
     held = Term(harness.plane, "grants", read_only=True)
     assert (await grants.tick(harness.plane, term=held)).fixed == 0
     assert len(harness.fakes.access.granted_by(granter)) == 1
-    assert set(await told(harness)) == {("grants", FindingKind.DRIFT)}
+    assert set(await list_findings(harness)) == {("grants", FindingKind.DRIFT)}
     await grants.tick(harness.plane)
     assert harness.fakes.access.granted_by(granter) == []
     assert await of_granter(harness, granter) == []
     await grants.tick(harness.plane)
-    assert await told(harness) == [], "a whole look has not seen it any more"
+    assert await list_findings(harness) == [], "a whole look has not seen it any more"
 
 
 @pytest.mark.parametrize("silent", [False, True])
@@ -106,7 +106,7 @@ async def away_for_a_while(harness, silent, monkeypatch):
     monkeypatch.setattr(access, "revoke_granter", away)
     assert (await grants.tick(harness.plane)).fixed == 1, "its own registration, which ends alone"
     assert len(await of_granter(harness, granter)) == 1
-    assert ("grants", FindingKind.UNVERIFIABLE) in await told(harness)
+    assert ("grants", FindingKind.UNVERIFIABLE) in await list_findings(harness)
     monkeypatch.setattr(access, "revoke_granter", revoke)
     assert (await grants.tick(harness.plane)).fixed == 1
     assert harness.fakes.access.granted_by(granter) == []
@@ -153,7 +153,7 @@ async def test_a_finding_ends_though_something_else_may_not_go_yet(harness):
     )
     await grants.tick(harness.plane)
     assert await of_granter(harness, granter) == []
-    assert set(await told(harness)) == {("grants", FindingKind.CONFIRMED)}
+    assert set(await list_findings(harness)) == {("grants", FindingKind.CONFIRMED)}
     await grants.tick(harness.plane)
-    assert await told(harness) == []
+    assert await list_findings(harness) == []
     assert len(await harness.rows("subscription")) == 1

@@ -47,7 +47,7 @@ async def known(harness, uid):
     return [one.key for one in rows if one.slot]
 
 
-async def lived(harness):
+async def run_lifecycle(harness):
     """An agent that was suspended and is back, and one that is gone; the uid of the first."""
     uid = await harness.create_ready("alpha")
     await harness.create_ready("gone")
@@ -59,7 +59,7 @@ async def lived(harness):
 
 async def kept_after_a_hundred_days(harness):
     """Whether what an agent holds is still known after what is over has gone."""
-    uid = await lived(harness)
+    uid = await run_lifecycle(harness)
     before, plane = await known(harness, uid), with_later_clock(harness.plane, 100)
     await retention.tick(plane)
     watched = {str(row["operation"]) for row in await harness.rows("tombstone")}
@@ -137,7 +137,7 @@ async def test_ablation_in_the_name_of_a_deleted_agent_that_is_forgotten_much_is
 
 @agent_test
 async def test_nothing_goes_before_its_time_and_nothing_if_it_is_kept_for_ever(harness):
-    await lived(harness)
+    await run_lifecycle(harness)
     before = await kinds(harness)
     await retention.tick(with_later_clock(harness.plane, 89))
     assert await kinds(harness) == before

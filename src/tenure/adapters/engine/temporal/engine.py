@@ -240,7 +240,7 @@ class TemporalEngine(Generic[L]):
                 await self._see()
                 try:
                     if not self._away:
-                        await self._relay.look()
+                        await self._relay.run_pass()
                     await self._take_over_beside()
                 except StoreError as error:
                     log.warning("cannot read due operations: %s; retrying", error)

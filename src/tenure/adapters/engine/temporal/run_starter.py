@@ -59,7 +59,7 @@ class RunStarter:
         self._last_claimed: set[ClaimKey] | None = None
         """Claimed operations of the last pass; None before the first pass."""
 
-    async def look(self) -> int:
+    async def run_pass(self) -> int:
         """Start or wake the runs of due operations; returns how many."""
         now = self._store.now()
         before = self._last_unclaimed

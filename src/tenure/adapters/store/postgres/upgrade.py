@@ -30,7 +30,7 @@ class StoreReport(NamedTuple):
     """Each plan that open operations follow: its digest, its body if it is kept, how many do."""
 
 
-async def look(url: str) -> StoreReport:
+async def inspect_upgrade(url: str) -> StoreReport:
     """Read it; a StoreError says what stands in the way."""
     address = server.read_address(url)
     migrations = read_migrations(schema.HERE / "migrations")
