@@ -490,8 +490,8 @@ def test_a_step_is_undone_only_when_no_call_of_its_do_is_under_way(temporal):
 
 
 def test_ablation_without_the_relay_what_was_terminated_lies(temporal):
-    async def looks_away(self):
+    async def start_nothing(self):
         return 0
 
-    with patched(RunStarter, look=looks_away), pytest.raises(AssertionError, match="RUNNING"):
+    with patched(RunStarter, run_pass=start_nothing), pytest.raises(AssertionError, match="RUNNING"):
         run_on_temporal(temporal.address, partial(terminated, seconds=12.0))
