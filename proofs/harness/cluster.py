@@ -19,8 +19,9 @@ from tenure.app.operations.admission import Accept
 from tenure.app.operations.executor import Executor
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.operations.views import OperationView
-from tenure.app.plane import Plane, prepare
+from tenure.app.plane import Plane
 from tenure.app.safety.operator_rows import write_operator_rows
+from tenure.app.start_checks import prepare
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue

@@ -25,7 +25,8 @@ from proofs.harness.slow_disk import SlowDisk
 from proofs.harness.snapshot import Snapshot, journal_only_grew, read_snapshot
 from tenure.adapters.engine.embedded import EngineSettings
 from tenure.app.operations.executor import Executor
-from tenure.app.plane import Plane, prepare
+from tenure.app.plane import Plane
+from tenure.app.start_checks import prepare
 from tenure.core.errors import CommitUnknown, Defect, StoreError, StoreLocked
 from tenure.core.plan import Plan
 from tenure.ports.clock import Clock

@@ -7,7 +7,7 @@ import pytest
 from proofs.harness.cluster import SETTINGS, Cluster
 from tenure.adapters.engine.embedded import EngineSettings
 from tenure.app.operations import commands as operations
-from tenure.app.plane import prepare
+from tenure.app.start_checks import prepare
 from tenure.core.operation import OperationState
 from tenure.testing.contracts.engine import EngineContract, Scenario, accept, wait_for_end
 from tenure.testing.fakes import World

@@ -39,7 +39,8 @@ from tenure.app.agents.plane_api import ServingPlaneApi
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.operations import reads
 from tenure.app.operations.executor import Executor
-from tenure.app.plane import Plane, prepare
+from tenure.app.plane import Plane
+from tenure.app.start_checks import prepare
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, Rejected
 from tenure.core.ids import ResourceKey

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 
 from tenure.app.events.deliveries import KINDS, RESULTS, TRIM_REASONS, read_backlog
-from tenure.app.plane import Plane, count_states
+from tenure.app.plane import Plane
 from tenure.app.safety.findings import count_open
 from tenure.app.tenancy.tokens import TENANT
 from tenure.core import agent
@@ -38,7 +38,7 @@ async def exposition(
 
 
 async def _tenant_families(plane: Plane, tenant: str) -> Families:
-    found = await count_states(plane, tenant)
+    found = await plane.store.count_states(tenant)
     return {
         metrics.OPERATIONS: [
             Sample((state,), found.get(("operation", state), 0))

@@ -22,10 +22,11 @@ from tenure.app.agents.subject import SUBJECTS
 from tenure.app.events.reactions import REACTIONS, Reaction
 from tenure.app.operations.executor import Executor, Observe
 from tenure.app.operations.handle import OperationHandle
-from tenure.app.plane import Plane, prepare
+from tenure.app.plane import Plane
 from tenure.app.safety import epochs
 from tenure.app.safety.operator_rows import write_operator_rows
 from tenure.app.safety.pause import Pause
+from tenure.app.start_checks import prepare
 from tenure.app.wakeups import Wakeup
 from tenure.concurrency import background
 from tenure.core.errors import Invalid, Unavailable

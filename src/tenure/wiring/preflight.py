@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tenure.app.plane import HOME_ROW, refuse_another_home
+from tenure.app.start_checks import HOME_ROW, refuse_another_home
 from tenure.core.errors import Invalid
 from tenure.home.epoch_file import EpochFile
 from tenure.home.shared_settings import HOW_TO_NAME, SharedSettingsFile

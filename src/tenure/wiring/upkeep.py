@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.store import sqlite
-from tenure.app.plane import HOME_ROW
+from tenure.app.start_checks import HOME_ROW
 from tenure.core.plan import Plan
 from tenure.home.shared_settings import SharedSettingsFile
 from tenure.plans.agents.lifecycle import PLANS

@@ -19,8 +19,7 @@ import pytest
 
 from tenure import Plan, provided
 from tenure.adapters.store.postgres import committer, server
-from tenure.app.plane import until_answered
-from tenure.app.safety.write_probe import WriteProbe
+from tenure.app.safety.write_probe import WriteProbe, until_answered
 from tenure.core.errors import StoreError, StoreFull
 from tenure.core.events import EPOCH_SPAN
 from tenure.core.records import JournalRecord, OperationRecord

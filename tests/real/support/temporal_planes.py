@@ -14,7 +14,8 @@ from tenure.app.operations import admission, reads
 from tenure.app.operations.admission import Accept
 from tenure.app.operations.claims import SingleClaims
 from tenure.app.operations.executor import Executor
-from tenure.app.plane import Plane, prepare
+from tenure.app.plane import Plane
+from tenure.app.start_checks import prepare
 from tenure.core.errors import CommitUnknown
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan

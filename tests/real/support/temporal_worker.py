@@ -15,7 +15,7 @@ from pathlib import Path
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.store import sqlite
 from tenure.app.operations.admission import Accept, accept
-from tenure.app.plane import prepare
+from tenure.app.start_checks import prepare
 from tenure.core.errors import StoreLocked
 from tenure.ports.store import Store
 from tenure.testing.plans import PLANS

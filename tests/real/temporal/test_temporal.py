@@ -493,5 +493,8 @@ def test_ablation_without_the_relay_what_was_terminated_lies(temporal):
     async def start_nothing(self):
         return 0
 
-    with patched(RunStarter, run_pass=start_nothing), pytest.raises(AssertionError, match="RUNNING"):
+    with (
+        patched(RunStarter, run_pass=start_nothing),
+        pytest.raises(AssertionError, match="RUNNING"),
+    ):
         run_on_temporal(temporal.address, partial(terminated, seconds=12.0))

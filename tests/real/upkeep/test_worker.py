@@ -27,8 +27,8 @@ from tenure.app.agents.spec import read_spec
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
-from tenure.app.plane import HOME_ROW
 from tenure.app.safety import epochs
+from tenure.app.start_checks import HOME_ROW
 from tenure.core.endings import Waiting
 from tenure.core.errors import CommitUnknown, Invalid
 from tenure.core.operation import OperationState

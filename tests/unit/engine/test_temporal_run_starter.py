@@ -8,7 +8,8 @@ from tenure.adapters.engine.temporal.run_starter import RunStarter
 from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
 from tenure.app.operations.claims import SingleClaims
-from tenure.app.plane import Plane, prepare
+from tenure.app.plane import Plane
+from tenure.app.start_checks import prepare
 from tenure.core.endings import Done
 from tenure.core.errors import EngineError
 from tenure.core.plan import Plan, Step, nothing

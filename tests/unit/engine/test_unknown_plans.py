@@ -7,7 +7,7 @@ import pytest
 from tenure.adapters.engine.embedded.unknown_plans import UnknownPlans
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
-from tenure.app.plane import prepare
+from tenure.app.start_checks import prepare
 from tenure.core.endings import Done
 from tenure.core.errors import PlanUnknown
 from tenure.core.operation import OperationState

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tenure.app.plane import PLANE_ROW
 from tenure.app.safety import epochs
+from tenure.app.start_checks import PLANE_ROW
 from tenure.app.tenancy import tokens
 from tenure.core.errors import StoreFull
 from tenure.core.records import AuditRecord, LeaseRecord

@@ -23,7 +23,8 @@ from tenure.app.agents.commands import RequestOptions
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.operations import reads
 from tenure.app.operations.views import OperationView
-from tenure.app.plane import Plane, prepare
+from tenure.app.plane import Plane
+from tenure.app.start_checks import prepare
 from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict
 from tenure.core.operation import OperationState

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tenure.app.plane import PLANE_ROW
 from tenure.app.safety.findings import Sighting, report
+from tenure.app.start_checks import PLANE_ROW
 from tenure.core.agent import Verb
 from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key

@@ -16,7 +16,8 @@ from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
 from tenure.app.operations.claims import SingleClaims
 from tenure.app.operations.executor import Executor
-from tenure.app.plane import Plane, prepare
+from tenure.app.plane import Plane
+from tenure.app.start_checks import prepare
 from tenure.core.endings import Absent, Done, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import StepLimits

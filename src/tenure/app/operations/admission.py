@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tenure.app.operations import views as operation_views
 from tenure.app.operations.handle import OUTBOX, OperationHandle
 from tenure.app.operations.idempotency import IdempotentRequest, identify, refuse_odd_key
+from tenure.app.operations.plane import OperationsPlane
 from tenure.app.operations.reads import get_operation
 from tenure.app.operations.record_change import (
     JOURNAL,
@@ -24,7 +25,6 @@ from tenure.app.operations.record_change import (
     intend_stage,
 )
 from tenure.app.operations.views import OperationView
-from tenure.app.plane import Plane
 from tenure.core.errors import (
     CommitUnknown,
     Conflict,
@@ -89,13 +89,13 @@ Admit = Callable[[float, str], Awaitable[Admission]]
 """Reads the current rows, and admits the operation of this id or raises a refusal."""
 
 
-async def accept(plane: Plane, command: Accept) -> OperationView:
+async def accept(plane: OperationsPlane, command: Accept) -> OperationView:
     """Accept an operation: when this returns, it is on disk and will end."""
     refuse_odd_name("agent", command.agent or "new")
     return await submit(plane, command, partial(_lock_row, plane, command))
 
 
-async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
+async def submit(plane: OperationsPlane, command: Accept, admit: Admit) -> OperationView:
     """Accept an operation as `admit` allows it; `admit` is called again if a guard fails."""
     plan = plane.catalogue.newest(command.plan)
     if not isinstance(command.input, dict):
@@ -200,7 +200,9 @@ def refuse_odd_name(what: str, name: object) -> None:
         raise LimitExceeded(message)
 
 
-async def _lock_row(plane: Plane, command: Accept, now: float, operation: str) -> Admission:
+async def _lock_row(
+    plane: OperationsPlane, command: Accept, now: float, operation: str
+) -> Admission:
     """Lock the row that the caller names, or a new one; its generation counts the operations."""
     uid = command.agent or uuid7(now, plane.entropy.bits())
     row = await plane.store.find("agent", (uid,)) if command.agent else None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from tenure.app.operations import commands as operations
 from tenure.app.operations.handle import OperationHandle, load_handle
-from tenure.app.plane import Plane
+from tenure.app.operations.plane import OperationsPlane
 from tenure.core.decisions import unknown_after_claim
 from tenure.core.errors import Defect, LeaseLost
 from tenure.core.operation import IntentState, OperationState
@@ -24,9 +24,9 @@ class SingleClaims:
         """Claim for `worker`; operations that are put to rest belong to `resting`."""
         self._worker = worker
         self._resting = resting
-        self._plane: Plane | None = None
+        self._plane: OperationsPlane | None = None
 
-    def attach(self, plane: Plane) -> None:
+    def attach(self, plane: OperationsPlane) -> None:
         """Claim the operations of this plane."""
         self._plane = plane
 
@@ -109,7 +109,7 @@ class SingleClaims:
             raise LeaseLost(operation)
         return live
 
-    def _require_plane(self) -> Plane:
+    def _require_plane(self) -> OperationsPlane:
         if self._plane is None:
             raise Defect("operations are claimed before their plane is attached")
         return self._plane

@@ -16,9 +16,9 @@ from tenure.app.operations import views as operation_views
 from tenure.app.operations.admission import refuse_odd_name
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, identify
+from tenure.app.operations.plane import OperationsPlane
 from tenure.app.operations.record_change import PendingChange, build_record, encode_stored
 from tenure.app.operations.views import OperationView
-from tenure.app.plane import Plane
 from tenure.core import decisions, saga
 from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded, NotFound
 from tenure.core.limits import SIGNALS_MAX
@@ -43,7 +43,7 @@ class VerbRequest(NamedTuple):
 
 
 async def cancel(
-    plane: Plane, caller: Caller, operation: str, *, idempotency_key: str = ""
+    plane: OperationsPlane, caller: Caller, operation: str, *, idempotency_key: str = ""
 ) -> OperationView:
     """Undo the operation; Conflict `past_pivot` once the pivot has begun, `ended` after its end."""
 
@@ -73,7 +73,7 @@ def turn_back(
 
 
 async def signal(
-    plane: Plane,
+    plane: OperationsPlane,
     caller: Caller,
     operation: str,
     *,
@@ -105,7 +105,7 @@ async def signal(
 
 
 async def retry(
-    plane: Plane, caller: Caller, operation: str, *, idempotency_key: str = ""
+    plane: OperationsPlane, caller: Caller, operation: str, *, idempotency_key: str = ""
 ) -> OperationView:
     """Try the stuck steps again now, with a new deadline."""
 
@@ -120,7 +120,7 @@ async def retry(
 
 
 async def adopt(
-    plane: Plane,
+    plane: OperationsPlane,
     caller: Caller,
     operation: str,
     *,
@@ -143,7 +143,7 @@ async def adopt(
 
 
 async def mark_absent(
-    plane: Plane, caller: Caller, operation: str, *, step: str, idempotency_key: str = ""
+    plane: OperationsPlane, caller: Caller, operation: str, *, step: str, idempotency_key: str = ""
 ) -> OperationView:
     """Record an operator's statement that a stuck step holds no resource.
 
@@ -162,7 +162,7 @@ async def mark_absent(
 
 
 async def abandon(
-    plane: Plane, caller: Caller, operation: str, *, idempotency_key: str = ""
+    plane: OperationsPlane, caller: Caller, operation: str, *, idempotency_key: str = ""
 ) -> OperationView:
     """End a stuck operation as it is; the answer lists the resources that are left behind."""
 
@@ -180,7 +180,7 @@ async def abandon(
     return await _decide(plane, caller, operation, decide, request)
 
 
-async def _refuse_cancel(plane: Plane, tenant: str, operation: str) -> None:
+async def _refuse_cancel(plane: OperationsPlane, tenant: str, operation: str) -> None:
     """Conflict if the subject of this operation does not allow a cancel now."""
     row = await plane.store.find(OperationRecord, (operation,))
     if row is not None and row.tenant == tenant:
@@ -200,7 +200,7 @@ def _must_be_stuck(live: OperationHandle, step: str = "") -> None:
 
 
 async def _decide(
-    plane: Plane,
+    plane: OperationsPlane,
     caller: Caller,
     operation: str,
     decide: Callable[[OperationHandle, float], PendingChange | None],

@@ -19,7 +19,7 @@ from msgspec import json as msgspec_json
 from msgspec.structs import replace
 
 from tenure.app.operations.handle import canonical
-from tenure.app.plane import Plane
+from tenure.app.operations.plane import OperationsPlane
 from tenure.core.errors import Conflict, ConflictCode, Defect, Invalid
 from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, IDEMPOTENCY_SECONDS
 from tenure.ports.seal import Seal
@@ -97,7 +97,7 @@ class IdempotentRequest:
 
     # --------------------------------------------------- an operation or subscription is answered
 
-    async def find_holder(self, plane: Plane, now: float) -> str:
+    async def find_holder(self, plane: OperationsPlane, now: float) -> str:
         """The id that the row of this key names; empty if the key is unused.
 
         Conflict `idempotency_mismatch` if it was used for another request.
@@ -112,13 +112,13 @@ class IdempotentRequest:
         """
         return (self._row(now, operation=holder, answer=answer),) if self.has_key else ()
 
-    def encode_stored_answer(self, plane: Plane, body: bytes) -> str:
+    def encode_stored_answer(self, plane: OperationsPlane, body: bytes) -> str:
         """The answer with this body as its row holds it, sealed if it has a secret."""
         return self._answer(plane, body)
 
     # ----------------------------------------------------------------- the answer itself is stored
 
-    async def find_answer(self, plane: Plane) -> StoredAnswer | None:
+    async def find_answer(self, plane: OperationsPlane) -> StoredAnswer | None:
         """The answer that is stored under this key; None if there is none yet.
 
         Conflict `idempotency_mismatch` if the key was used for another request.
@@ -136,7 +136,9 @@ class IdempotentRequest:
             raise Invalid(f"{message} sealed with a key that is lost; use a new one") from None
         return StoredAnswer(record.status, body)
 
-    async def commit(self, plane: Plane, change: Change, result: object) -> CommitRefusal | None:
+    async def commit(
+        self, plane: OperationsPlane, change: Change, result: object
+    ) -> CommitRefusal | None:
         """Commit a change together with the answer to its request, which is made from `result`.
 
         RepeatedRequest if an equal request was carried out meanwhile: then nothing was written.
@@ -154,7 +156,7 @@ class IdempotentRequest:
             raise RepeatedRequest
         return refused
 
-    async def begin(self, plane: Plane, change: Change, draft: str = "") -> RequestStart:
+    async def begin(self, plane: OperationsPlane, change: Change, draft: str = "") -> RequestStart:
         """Commit a change without guards that comes before the effect, once for each key.
 
         Returns the start of the first attempt, if this attempt repeats it.
@@ -181,7 +183,7 @@ class IdempotentRequest:
             first = _seal(plane).open_up(first, label=self._label).decode()
         return RequestStart(first, self._begun_at, is_repeated=True)
 
-    async def finish(self, plane: Plane, body: bytes, *, status: int = 0) -> None:
+    async def finish(self, plane: OperationsPlane, body: bytes, *, status: int = 0) -> None:
         """Store the answer of a request whose command has not stored it.
 
         RepeatedRequest if an equal request was answered meanwhile: its answer counts.
@@ -207,7 +209,7 @@ class IdempotentRequest:
 
     # --------------------------------------------------------------------------------------- inner
 
-    async def _find(self, plane: Plane, now: float) -> Row | None:
+    async def _find(self, plane: OperationsPlane, now: float) -> Row | None:
         """The row of this key, unless its day is over."""
         known = await plane.store.find(TABLE, self.scope) if self.has_key else None
         if known is None:
@@ -226,7 +228,7 @@ class IdempotentRequest:
         row: Row = {"operation": operation, "fingerprint": self.fingerprint, "at": now}
         return Put(TABLE, self.scope, row if answer is None else {**row, "answer": answer})
 
-    def _answer(self, plane: Plane, body: bytes, status: int = 0) -> str:
+    def _answer(self, plane: OperationsPlane, body: bytes, status: int = 0) -> str:
         text = body.decode()
         if self.has_secret:
             text = _seal(plane).close_up(body, label=self._label)
@@ -239,7 +241,7 @@ class IdempotentRequest:
         return f"idempotency/{fingerprint(self.scope)}"
 
 
-def _seal(plane: Plane) -> Seal:
+def _seal(plane: OperationsPlane) -> Seal:
     if plane.seal is None:
         message = "this control plane has no place for secrets: send no Idempotency-Key here"
         raise Invalid(message)

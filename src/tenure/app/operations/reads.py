@@ -5,23 +5,23 @@ from typing import cast
 
 from tenure.app.operations import views as operation_views
 from tenure.app.operations.handle import OperationHandle, load_handle, record_of
+from tenure.app.operations.plane import OperationsPlane
 from tenure.app.operations.views import OperationView
 from tenure.app.pages import every, page_of
-from tenure.app.plane import Plane
 from tenure.core.errors import Invalid, NotFound
 from tenure.core.operation import SETTLED, OperationState, Record
 from tenure.core.records import OperationRecord
 from tenure.ports.store import LoadedOperation
 
 
-async def get_operation(plane: Plane, tenant: str, operation: str) -> OperationView:
+async def get_operation(plane: OperationsPlane, tenant: str, operation: str) -> OperationView:
     """One operation with its steps; NotFound if this tenant has none of that id."""
     live, row = await read_own(plane, tenant, operation, read_only=True)
     return operation_views.view_operation(live, row)
 
 
 async def records_after(
-    plane: Plane, operation: str, last: int, *, unless: object = None
+    plane: OperationsPlane, operation: str, last: int, *, unless: object = None
 ) -> tuple[object, OperationState, list[Record]] | None:
     """The operation's revision and state now, and its records after the record number `last`.
 
@@ -36,7 +36,7 @@ async def records_after(
 
 
 async def list_operations(
-    plane: Plane,
+    plane: OperationsPlane,
     tenant: str,
     *,
     agent: str = "",
@@ -65,7 +65,7 @@ async def list_operations(
 
 
 async def wait(
-    plane: Plane, tenant: str, operation: str, *, seconds: float = 60.0
+    plane: OperationsPlane, tenant: str, operation: str, *, seconds: float = 60.0
 ) -> OperationView:
     """Wait until the operation has ended or is STUCK, for at most so many seconds; return it."""
     until = plane.store.now() + seconds
@@ -78,7 +78,7 @@ async def wait(
 
 
 async def read_own(
-    plane: Plane, tenant: str, operation: str, *, read_only: bool = False
+    plane: OperationsPlane, tenant: str, operation: str, *, read_only: bool = False
 ) -> tuple[OperationHandle, OperationRecord]:
     """An operation of this tenant, and its row; NotFound if the tenant has none of that id."""
     live = await load_handle(plane.store, plane.catalogue, plane.id, operation, read_only=read_only)

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import every
-from tenure.app.plane import PLANE_ROW, Plane
+from tenure.app.plane import Plane
 from tenure.app.safety import watermark
 from tenure.app.safety.pause import SPAN
 from tenure.app.safety.standing import (
@@ -26,6 +26,7 @@ from tenure.app.safety.standing import (
     is_open,
     standing,
 )
+from tenure.app.start_checks import PLANE_ROW
 from tenure.app.tenancy.audit import entry
 from tenure.app.tenancy.tokens import TENANT, require_owner
 from tenure.core.agent import AgentState

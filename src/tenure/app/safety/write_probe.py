@@ -10,8 +10,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from tenure.app.plane import Plane, until_answered
+from tenure.app.plane import Plane
+from tenure.app.start_checks import PLANE_ROW
 from tenure.core.errors import StoreError
+from tenure.core.records import PlaneRecord
 from tenure.ports.store import Change
 
 FRESH_SECONDS = 5.0
@@ -52,6 +54,11 @@ class WriteProbe:
             async with asyncio.timeout(seconds):
                 cause = await self._cause.answer(plane.store.write_problem)
         return f"{problem}: {cause}" if cause else f"{problem}; the log says more"
+
+
+async def until_answered(plane: Plane) -> None:
+    """Return once the store has answered; StoreError if it cannot."""
+    await plane.store.find(PlaneRecord, PLANE_ROW)
 
 
 async def _take_record(plane: Plane) -> None:

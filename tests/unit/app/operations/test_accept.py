@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
-from tenure.app.plane import prepare
+from tenure.app.start_checks import prepare
 from tenure.core.endings import Done, Waiting
 from tenure.core.errors import Conflict, Invalid, LimitExceeded, NotFound, Rejected, StoreError
 from tenure.core.limits import (

@@ -12,7 +12,8 @@ from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
 from tenure.app.operations.claims import SingleClaims
 from tenure.app.operations.executor import Executor
-from tenure.app.plane import Plane, prepare
+from tenure.app.plane import Plane
+from tenure.app.start_checks import prepare
 from tenure.core.endings import Done
 from tenure.core.errors import LeaseLost, OutcomeUnknown, Unavailable
 from tenure.core.moves import Act

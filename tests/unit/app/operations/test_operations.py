@@ -9,7 +9,7 @@ from tenure.app import pages
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
-from tenure.app.plane import prepare
+from tenure.app.start_checks import prepare
 from tenure.core.endings import Done, NotYet, Waiting
 from tenure.core.errors import Conflict, Invalid, LimitExceeded
 from tenure.core.limits import PAGE_MAX, RESULT_BYTES_MAX, SIGNALS_MAX

@@ -7,7 +7,7 @@ import pytest
 
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
-from tenure.app.plane import prepare
+from tenure.app.start_checks import prepare
 from tenure.core.endings import Waiting
 from tenure.core.errors import Invalid
 from tenure.core.operation import OperationState

@@ -1,0 +1,30 @@
+"""The part of a plane that operations need.
+
+Operations are accepted, executed and shown with these ports and no others.  The whole plane
+(`tenure.app.plane.Plane`) adds what the capabilities need, which the kernel does not know.
+"""
+
+from dataclasses import dataclass, field
+
+from tenure.app.operations.handle import OperationHandle
+from tenure.plans.catalogue import Catalogue
+from tenure.ports.engine import Engine
+from tenure.ports.entropy import Entropy
+from tenure.ports.operator_rows import OperatorRows, write_no_rows
+from tenure.ports.seal import Seal
+from tenure.ports.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class OperationsPlane:
+    """The ports of one control plane, as far as operations use them."""
+
+    id: str
+    store: Store
+    engine: Engine[OperationHandle]
+    entropy: Entropy
+    catalogue: Catalogue
+    seal: Seal | None = field(default=None, kw_only=True)
+    """Seals secrets; None: this plane stores none."""
+    operator_rows: OperatorRows = field(default=write_no_rows, kw_only=True)
+    """What else is written with an operator's verb on an operation: audit entry and finding."""

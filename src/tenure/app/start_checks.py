@@ -1,0 +1,121 @@
+"""Checks at the start of a plane: its store, its home, its plans and its providers fit together.
+
+Everything is checked before anything is written.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from tenure.app.plane import Plane
+from tenure.core.errors import Invalid, PlanUnknown
+from tenure.core.records import OperationRecord, PlaneRecord, PlanRecord
+from tenure.ports.store import Change, Drop, Put, Row
+
+log = logging.getLogger("tenure.plane")
+PLANE_ROW = ("this",)
+"""The key of the row that names the plane of this store."""
+HOME_ROW = ("home",)
+"""The key of the row that names the home of its processes, if several share a store."""
+
+
+async def prepare(plane: Plane, *, new_home: bool = False) -> None:
+    """Refuse a store, a plan or a provider that does not fit; only then store every plan.
+
+    On a shared store, operations that only a newer release can perform are left to it.
+    With `new_home` this home replaces the one that the store knows.
+    """
+    await _refuse_another_planes_store(plane)
+    if plane.home and not new_home:
+        kept = await plane.store.find(PlaneRecord, HOME_ROW)
+        refuse_another_home(plane.home, str(kept.name) if kept is not None else "")
+    _refuse_unknown_providers(plane)
+    await _refuse_unknown_plans(plane)
+    await plane.store.commit(Change("", (), (Put("plane", PLANE_ROW, {"name": plane.id}),)))
+    if plane.home:
+        await _keep_home(plane, new_home=new_home)
+    for plan in plane.catalogue:
+        row: Row = {"name": plan.name, "version": plan.version, "body": plan.body()}
+        await plane.store.commit(Change("", (), (Put("plan", (plan.digest,), row),)))
+
+
+async def _refuse_another_planes_store(plane: Plane) -> None:
+    kept = await plane.store.find(PlaneRecord, PLANE_ROW)
+    if kept is not None and kept.name != plane.id:
+        message = (
+            f"this store belongs to plane {kept.name!r}, not to {plane.id!r}; the name is part "
+            f"of every resource's key: start with plane={kept.name!r}. Nothing was changed"
+        )
+        raise Invalid(message)
+
+
+def refuse_another_home(mine: str, theirs: str) -> None:
+    """Refuse a store of another home: the providers of this home do not know its resources.
+
+    `theirs` is the home that the store knows; empty if it knows none yet.
+    """
+    if theirs and theirs != mine:
+        message = (
+            "this store belongs to a plane with another home, whose providers hold what its agents"
+            " have: name that home, by --home or TENURE_HOME. If it is lost, and only then:"
+            " tenure up --new-home. Nothing was changed"
+        )
+        raise Invalid(message)
+
+
+async def _keep_home(plane: Plane, *, new_home: bool) -> None:
+    """Write the home's name to the store; refused if another home has written its name first."""
+    name: Row = {"name": plane.home}
+    if new_home:
+        await plane.store.commit(Change("", (), (Drop("plane", HOME_ROW),)))
+    refused = await plane.store.commit(Change("", (), (Put("plane", HOME_ROW, name),)))
+    if refused is not None and refused.row is not None:
+        refuse_another_home(plane.home, str(refused.row["name"]))
+
+
+def _refuse_unknown_providers(plane: Plane) -> None:
+    for plan in plane.catalogue:
+        plane.catalogue.subject_of(plan.name)
+        for step in plan.steps.values():
+            if step.provider and step.provider not in plane.providers:
+                known = ", ".join(sorted(plane.providers)) or "none"
+                message = (
+                    f"plan {plan.name}: step {step.name} calls provider {step.provider!r}, "
+                    f"which this plane does not have; it has: {known}. Nothing was changed"
+                )
+                raise Invalid(message)
+
+
+async def _refuse_unknown_plans(plane: Plane) -> None:
+    """Refuse plans of open operations that are unknown here, unless the store is shared.
+
+    Another process of a shared store may know them; a store in a file has no other process.
+    """
+    lost, strange = list[str](), dict[str, str]()
+    for digest in await plane.store.plans_of_open_operations():
+        kept = await plane.store.find(PlanRecord, (digest,))
+        if kept is None:
+            if plane.catalogue.find(digest) is None:  # else `prepare` stores it again
+                lost.append(f"plan {digest} is lost")
+            continue
+        try:
+            plane.catalogue.restore(kept.body, digest)
+        except PlanUnknown as unknown:
+            strange[digest] = str(unknown)
+    if strange and plane.shared:
+        await _leave_to_others(plane, strange)
+        strange = {}
+    if lost or strange:
+        message = (
+            "open operations follow plans that are unknown to this process: "
+            f"{'; '.join(sorted((*lost, *strange.values())))}. Start it with the plans they were "
+            "accepted under. Nothing was changed"
+        )
+        raise Invalid(message)
+
+
+async def _leave_to_others(plane: Plane, strange: Mapping[str, str]) -> None:
+    """Log which operations only a newer release can perform; the engine releases them again."""
+    filters: list[Row] = [{"plan": digest, "ended_at": None} for digest in strange]
+    count = sum([await plane.store.count_rows(OperationRecord, one) for one in filters])
+    reasons = "; ".join(sorted(strange.values()))
+    log.warning("open operations left to processes of a newer release: %d; %s", count, reasons)
