@@ -12,11 +12,13 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from tests.tidy import checks, import_rules, migrations, signposts, words
+from tests.tidy import checks, import_rules, migrations, patch_targets, signposts, words
 from tests.tidy.sources import Source
 
 ROOT = Path(__file__).resolve().parents[2]
 NEVER_TRACKED = {".git", "__pycache__", "build", "dist", "htmlcov", "node_modules"}
+# Far fewer than there are: a check that resolves no owner any more would find nothing wrong.
+PATCHES_MIN = 250
 
 
 def read(path: str) -> str:
@@ -165,6 +167,12 @@ def test_every_event_is_in_the_reference():
     source = Source("src/tenure/core/events.py", read("src/tenure/core/events.py"))
     page = "docs/reference/events.md"
     hold(checks.undocumented(checks.event_names(source), page, read(page)))
+
+
+def test_every_attribute_that_a_test_or_a_proof_replaces_exists():
+    checked = (*sources("tests/"), *sources("proofs/"))
+    assert sum(len(patch_targets.patch_targets(source)) for source in checked) > PATCHES_MIN
+    hold([c for source in checked for c in patch_targets.stale_patches(source)])
 
 
 def test_every_path_on_a_page_leads_somewhere():
