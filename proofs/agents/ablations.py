@@ -21,7 +21,7 @@ from tenure.app.tenancy import audit
 from tenure.core import audit as chain
 from tenure.core import saga
 from tenure.core.agent import AgentState
-from tenure.core.records import OperationRecord
+from tenure.core.records import AgentRecord, OperationRecord
 from tenure.core.saga import MoveOutcome
 from tenure.ports.store import Change, CommitRefusal, Put, Set
 from tenure.testing.memory_store import Tables, tables
@@ -146,8 +146,8 @@ def any_tenants_agent() -> AbstractContextManager[None]:
     """Find an agent whoever asks."""
 
     async def get_agent_row(plane: Any, caller: Any, name: str) -> Any:
-        for row in await plane.store.list_rows("agent", {}, limit=1_000):
-            if name in {row["name"], row["uid"]}:
+        for row in await plane.store.list_rows(AgentRecord, {}, limit=1_000):
+            if name in {row.name, row.uid}:
                 return row
         return await real(plane, caller, name)
 

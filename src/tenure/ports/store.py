@@ -76,6 +76,12 @@ class Is(Struct, frozen=True, gc=False):
     key: Key
     columns: Mapping[str, Condition]
 
+    @classmethod
+    def of(cls, record: tuple[Any, ...], *columns: str) -> "Is":
+        """The row is there, and these columns still have the values of this record."""
+        conditions = {name: getattr(record, name) for name in columns}
+        return cls(table_of(type(record)).name, key_of(record), conditions)
+
 
 class Put(Struct, frozen=True, gc=False):
     """Write a new row; refused if the key exists.  Absence is guarded only by putting the row.

@@ -35,11 +35,10 @@ from tenure.core.agent import AgentState
 from tenure.core.errors import CallerError, ProviderError, Rejected
 from tenure.core.finding import FindingKind
 from tenure.core.operation import OPERATION
-from tenure.core.records import FindingRecord
+from tenure.core.records import AgentNameRecord, AgentRecord, FindingRecord
 from tenure.core.retry import DRIFT_REPAIR
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Call, Observation, Presence
-from tenure.ports.store import Row
 from tenure.reconcilers.circuit_breaker import CALL_SECONDS, ProviderBreaker
 from tenure.reconcilers.term import FindingSubject, Term, Tick
 
@@ -107,20 +106,20 @@ async def _is_held(plane: Plane, finding: FindingRecord) -> bool:
 async def _next_agents(plane: Plane, limit: int) -> list[str]:
     """The next agents by name, from where the last pass ended."""
     tenant, _, name = plane.reconcile_state.cursors.get(NAME, "").partition(" ")
-    rows = await plane.store.list_rows("agent_name", {}, after=(tenant, name), limit=limit)
-    last = f"{rows[-1]['tenant']!s} {rows[-1]['name']!s}" if len(rows) == limit else ""
+    rows = await plane.store.list_rows(AgentNameRecord, {}, after=(tenant, name), limit=limit)
+    last = f"{rows[-1].tenant} {rows[-1].name}" if len(rows) == limit else ""
     plane.reconcile_state.cursors[NAME] = last
-    return [str(row["agent"]) for row in rows]
+    return [row.agent for row in rows]
 
 
 async def _check_agent(
     plane: Plane, term: Term, uid: str, breaker: ProviderBreaker
 ) -> tuple[bool, int, float | None]:
     """Whether the agent was checked completely, how many repairs were made, when to check again."""
-    row = await plane.store.find("agent", (uid,))
+    row = await plane.store.find(AgentRecord, (uid,))
     if row is None or not is_at_rest(row):
         return row is None, 0, None  # an operation works on the agent and changes its resources
-    if AgentState(str(row["state"])) not in {AgentState.READY, AgentState.SUSPENDED}:
+    if row.state not in {AgentState.READY, AgentState.SUSPENDED}:
         return True, 0, None
     everything = [await _inspect(plane, one, breaker) for one in await held_by(plane, row)]
     is_open_now, error = await _is_open(plane, row, everything, breaker)
@@ -174,14 +173,14 @@ async def _inspect(
 
 
 async def _is_open(
-    plane: Plane, row: Row, everything: Sequence[AgentResource], breaker: ProviderBreaker
+    plane: Plane, row: AgentRecord, everything: Sequence[AgentResource], breaker: ProviderBreaker
 ) -> tuple[bool | None, str]:
     """Whether a READY agent is open at its credentials provider; None, and why, if that is unknown.
 
     A provider that has just not answered about the agent's credentials is not called again.
     """
-    uid = str(row["uid"])
-    if row["state"] != AgentState.READY:
+    uid = row.uid
+    if row.state != AgentState.READY:
         return True, ""
     hung = any(one.slot == CREDENTIALS and one.error == NO_ANSWER for one in everything)
     if hung or breaker.skips(CREDENTIALS, uid):
@@ -195,32 +194,32 @@ async def _is_open(
         return None, repr(error)
 
 
-async def _has_changed(plane: Plane, row: Row) -> bool:
+async def _has_changed(plane: Plane, row: AgentRecord) -> bool:
     """Whether an operation has begun since the agent was read; it may have closed the agent."""
-    now = await plane.store.find("agent", (str(row["uid"]),))
-    return now is None or now["generation"] != row["generation"]
+    now = await plane.store.find(AgentRecord, (row.uid,))
+    return now is None or now.generation != row.generation
 
 
 def _slots_not_repaired(
-    row: Row, everything: Sequence[AgentResource], stands: Standing
+    row: AgentRecord, everything: Sequence[AgentResource], stands: Standing
 ) -> Mapping[str, str]:
     """Slots in which a missing resource is not made again, with the reason."""
-    if row["state"] != AgentState.READY:
+    if row.state != AgentState.READY:
         return {}
     match stands:
         case Standing.RUNS | Standing.NEEDS_RUNTIME:
             return {}
         case Standing.DELETED:
             gone = [one.slot for one in everything if one.is_gone]
-            return dict.fromkeys(gone, DELETED_ELSEWHERE.format(name=row["name"]))
+            return dict.fromkeys(gone, DELETED_ELSEWHERE.format(name=row.name))
         case Standing.CLOSED:
-            return {RUNTIME: SUSPENDED_ELSEWHERE.format(name=row["name"])}
+            return {RUNTIME: SUSPENDED_ELSEWHERE.format(name=row.name)}
         case Standing.UNVERIFIED:
             return {RUNTIME: NOT_VERIFIED}
 
 
 def _credentials_difference(
-    row: Row, everything: Sequence[AgentResource], stands: Standing, error: str
+    row: AgentRecord, everything: Sequence[AgentResource], stands: Standing, error: str
 ) -> Difference | None:
     """The difference of an agent's credentials that exist; None if they are as recorded.
 
@@ -229,13 +228,13 @@ def _credentials_difference(
     if any(one.is_dead for one in everything):
         return None
     if stands is Standing.CLOSED:
-        return FindingKind.DRIFT, CLOSED_ELSEWHERE.format(name=row["name"]), False
+        return FindingKind.DRIFT, CLOSED_ELSEWHERE.format(name=row.name), False
     text = f"are there, and whether the agent is open cannot be told: {error}"
     return (FindingKind.UNVERIFIABLE, text, False) if error else None
 
 
 def _difference(
-    plane: Plane, row: Row, resource: AgentResource, seen: Observation
+    plane: Plane, row: AgentRecord, resource: AgentResource, seen: Observation
 ) -> Difference | None:
     """How a resource of an agent differs from its record; None if it does not."""
     match seen.presence:
@@ -249,9 +248,9 @@ def _difference(
         case Presence.FOREIGN:
             return FindingKind.UNVERIFIABLE, "is somebody else's now", False
         case Presence.BROKEN if resource.slot == RUNTIME:
-            return FindingKind.DRIFT, "has died", row["state"] == AgentState.READY
+            return FindingKind.DRIFT, "has died", row.state == AgentState.READY
         case Presence.ABSENT if resource.slot == RUNTIME:
-            return FindingKind.DRIFT, "is gone", row["state"] == AgentState.READY
+            return FindingKind.DRIFT, "is gone", row.state == AgentState.READY
         case Presence.BROKEN:
             text = "is broken: delete the agent and create it anew"
             return FindingKind.DRIFT, text, False
@@ -259,30 +258,41 @@ def _difference(
             return FindingKind.DRIFT, "was deleted behind our back", True
 
 
-def _may_repair(term: Term, row: Row) -> bool:
+def _may_repair(term: Term, row: AgentRecord) -> bool:
     policy = stored_spec(row).spec.get("on_drift")
     return (term.repairs and policy != "report") or (policy == "repair" and not term.read_only)
 
 
-def _subject(row: Row, resource: AgentResource) -> str:
-    return f"{row['uid']!s} {resource.key.text}"
+def _subject(row: AgentRecord, resource: AgentResource) -> str:
+    return f"{row.uid} {resource.key.text}"
 
 
 async def _report(
-    term: Term, row: Row, resource: AgentResource, kind: FindingKind, text: str, **more: object
+    term: Term,
+    row: AgentRecord,
+    resource: AgentResource,
+    kind: FindingKind,
+    text: str,
+    **more: object,
 ) -> FindingRecord | None:
-    what = f"{resource.slot} {resource.key.text} of agent {row['name']!s} {text}"
+    what = f"{resource.slot} {resource.key.text} of agent {row.name} {text}"
     return await term.report(
         kind,
         _subject(row, resource),
         what,
-        about=FindingSubject(str(row["tenant"]), str(row["uid"]), resource.key.text),
+        about=FindingSubject(row.tenant, row.uid, resource.key.text),
         details={**more, "provider": resource.slot},
     )
 
 
 async def _report_only(
-    plane: Plane, term: Term, row: Row, resource: AgentResource, *, kind: FindingKind, text: str
+    plane: Plane,
+    term: Term,
+    row: AgentRecord,
+    resource: AgentResource,
+    *,
+    kind: FindingKind,
+    text: str,
 ) -> None:
     """Report a difference without a repair; the finding keeps the attempts of earlier passes."""
     before = await findings.find(plane, term.reconciler, _subject(row, resource))
@@ -296,7 +306,7 @@ def _attempts_of(finding: FindingRecord | None) -> dict[str, Any]:
 
 
 async def _repair(
-    plane: Plane, term: Term, row: Row, resource: AgentResource, text: str
+    plane: Plane, term: Term, row: AgentRecord, resource: AgentResource, text: str
 ) -> tuple[int, float | None]:
     """Repair the resource at the second sighting; retry a failed repair with growing pauses."""
     now = plane.store.now()
@@ -331,15 +341,15 @@ async def _repair(
     return 1, now + SOON_SECONDS
 
 
-async def _recover(plane: Plane, term: Term, row: Row) -> str:
+async def _recover(plane: Plane, term: Term, row: AgentRecord) -> str:
     """Request the plan that replaces the runtime; a repeated request finds the same operation."""
-    caller = Caller(str(row["tenant"]), f"reconciler {term.reconciler}", Role.OPERATOR)
-    uid = str(row["uid"])
-    request_options = agents.RequestOptions(idempotency_key=f"drift/{uid}/{row['generation']!s}")
+    caller = Caller(row.tenant, f"reconciler {term.reconciler}", Role.OPERATOR)
+    uid = row.uid
+    request_options = agents.RequestOptions(idempotency_key=f"drift/{uid}/{row.generation}")
     return (await agents.recover_runtime(plane, caller, uid, request_options=request_options)).id
 
 
-async def _repeat_step(plane: Plane, row: Row, resource: AgentResource) -> None:
+async def _repeat_step(plane: Plane, row: AgentRecord, resource: AgentResource) -> None:
     """Perform the step that made the resource again, under the same key; Rejected if it is burned.
 
     PlanUnknown if only a newer release knows that step: a process of that release repairs it.
@@ -347,8 +357,8 @@ async def _repeat_step(plane: Plane, row: Row, resource: AgentResource) -> None:
     operation = await load_handle(plane.store, plane.catalogue, plane.id, resource.operation)
     if operation is None or operation.state not in OPERATION.final:
         raise Rejected(f"operation {resource.operation}, which made it, is not over")
-    current = await plane.store.find("agent", (str(row["uid"]),))
-    if current is None or current["generation"] != row["generation"]:
+    current = await plane.store.find(AgentRecord, (row.uid,))
+    if current is None or current.generation != row.generation:
         raise Rejected("the agent has changed since it was checked")
     plan = plane.catalogue.restore(operation.plan.body(), operation.plan.digest)
     done, signals = operation.progress.done, operation.progress.signals

@@ -11,7 +11,7 @@ from tenure.core.agent import AgentState
 from tenure.core.errors import ProviderError
 from tenure.core.finding import FindingKind
 from tenure.core.limits import PAGE_MAX
-from tenure.ports.store import Row
+from tenure.core.records import AgentRecord, EdgeRecord
 from tenure.reconcilers.circuit_breaker import ProviderBreaker
 from tenure.reconcilers.term import FindingSubject, Term, Tick
 
@@ -28,15 +28,17 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     began_at_the_start = not owner
     known: dict[str, bool] = {}
     breaker = ProviderBreaker(plane, NAME)
-    put_off: list[Row] = []
+    put_off: list[EdgeRecord] = []
     while fixed < limit:
-        rows = await plane.store.list_rows("edge", {}, after=(owner, kind, target), limit=PAGE_MAX)
+        rows = await plane.store.list_rows(
+            EdgeRecord, {}, after=(owner, kind, target), limit=PAGE_MAX
+        )
         for row in rows:
-            owner, kind, target = str(row["owner"]), str(row["kind"]), str(row["target"])
+            owner, kind, target = row.owner, row.kind, row.target
             seen += 1
             if owner not in known:
-                agent = await plane.store.find("agent", (owner,))
-                known[owner] = agent is not None and agent["state"] != AgentState.DELETED
+                agent = await plane.store.find(AgentRecord, (owner,))
+                known[owner] = agent is not None and agent.state != AgentState.DELETED
             if known[owner]:
                 continue
             if breaker.order_of(_subject(row)):
@@ -62,19 +64,19 @@ async def _settle(plane: Plane, term: Term, *, whole: bool) -> None:
     """
     for row in await findings.list_open(plane, term.reconciler):
         edge = (row.agent, str(findings.body_of(row).get("edge", "")), row.resource)
-        if whole or await plane.store.find("edge", edge) is None:
+        if whole or await plane.store.find(EdgeRecord, edge) is None:
             await term.settle(row)
 
 
-def _subject(row: Row) -> str:
-    return f"{row['owner']!s} {row['kind']!s} {row['target']!s}"
+def _subject(row: EdgeRecord) -> str:
+    return f"{row.owner} {row.kind} {row.target}"
 
 
-async def _end_edge(plane: Plane, term: Term, row: Row, breaker: ProviderBreaker) -> int:
+async def _end_edge(plane: Plane, term: Term, row: EdgeRecord, breaker: ProviderBreaker) -> int:
     """End this edge; returns 1, or 0 if it was not ended."""
-    owner, kind, target = str(row["owner"]), str(row["kind"]), str(row["target"])
+    owner, kind, target = row.owner, row.kind, row.target
     what = f"{kind} {target} is still there, and agent {owner}, who granted it, is deleted"
-    about, details = FindingSubject(str(row["tenant"]), owner, target), {"edge": kind}
+    about, details = FindingSubject(row.tenant, owner, target), {"edge": kind}
     subject = _subject(row)
     if term.read_only:
         await term.report(FindingKind.DRIFT, subject, what, about=about, details=details)

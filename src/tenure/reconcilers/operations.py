@@ -16,7 +16,7 @@ from tenure.core import agent as agents
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.core.operation import OperationState
-from tenure.core.records import OperationRecord
+from tenure.core.records import AgentRecord, OperationRecord
 from tenure.reconcilers.term import FindingSubject, Term, Tick
 
 SENTENCE = "Every open operation moves, waits or is reported."
@@ -122,8 +122,8 @@ async def _report_abandoned(plane: Plane, term: Term) -> None:
         if not details.get("abandoned"):
             continue
         tenant, uid = row.tenant, row.agent
-        agent = await plane.store.find("agent", (uid,))
-        slots = _LEFTOVER_SLOTS.get(str(agent["state"])) if agent is not None else None
+        agent = await plane.store.find(AgentRecord, (uid,))
+        slots = _LEFTOVER_SLOTS.get(agent.state or "") if agent is not None else None
         if slots is None:
             continue  # the agent is gone, or in use again
         left = [

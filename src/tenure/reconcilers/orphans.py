@@ -32,7 +32,7 @@ from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import LATE_SECONDS, PAGE_MAX
 from tenure.core.operation import IntentState
-from tenure.core.records import IntentRecord, OperationRecord, TombstoneRecord
+from tenure.core.records import AgentRecord, IntentRecord, OperationRecord, TombstoneRecord
 from tenure.ports.provider import OwnedResource, Presence, Provider
 from tenure.ports.store import Is, Row, Set, Writes
 from tenure.reconcilers.circuit_breaker import ProviderBreaker
@@ -82,14 +82,14 @@ class JudgedSuspect(NamedTuple):
     suspect: Suspect
     verdict: OrphanVerdict
     why: str = ""
-    agent: Row | None = None
+    agent: AgentRecord | None = None
     operation: OperationRecord | None = None
     intent: IntentRecord | None = None
 
     @property
     def about(self) -> FindingSubject:
         """The agent that it belongs to, as far as our records know."""
-        tenant = "" if self.agent is None else str(self.agent["tenant"])
+        tenant = "" if self.agent is None else self.agent.tenant
         return FindingSubject(tenant, self.suspect.owned.agent, self.suspect.owned.key)
 
 
@@ -192,10 +192,10 @@ async def _collect_suspects(
 async def judge(plane: Plane, suspect: Suspect) -> JudgedSuspect:
     """Judge a resource that no living agent claims by our records."""
     owned = suspect.owned
-    agent = await plane.store.find("agent", (owned.agent,))
+    agent = await plane.store.find(AgentRecord, (owned.agent,))
     if agent is None:
         return JudgedSuspect(suspect, OrphanVerdict.UNKNOWN, "our records know no such agent")
-    if owned.generation > cast(int, agent["generation"]):
+    if owned.generation > agent.generation:
         why = f"generation {owned.generation} is newer than our records"
         return JudgedSuspect(suspect, OrphanVerdict.UNKNOWN, why, agent)
     columns: Row = {"agent": owned.agent, "generation": owned.generation}
@@ -208,10 +208,14 @@ async def judge(plane: Plane, suspect: Suspect) -> JudgedSuspect:
 
 
 async def _judge_by_records(
-    plane: Plane, suspect: Suspect, agent: Row, operation: OperationRecord, intent: IntentRecord
+    plane: Plane,
+    suspect: Suspect,
+    agent: AgentRecord,
+    operation: OperationRecord,
+    intent: IntentRecord,
 ) -> JudgedSuspect:
     known = (agent, operation, intent)
-    burned, deleted = intent.state == IntentState.BURNED, agent["state"] == AgentState.DELETED
+    burned, deleted = intent.state == IntentState.BURNED, agent.state == AgentState.DELETED
     if not burned and not deleted:
         return JudgedSuspect(suspect, OrphanVerdict.LIVING, "", *known)
     if operation.ended_at is None:
@@ -290,12 +294,12 @@ async def _commit_removal(
     plane: Plane, term: Term, one: JudgedSuspect, subject: str, what: str
 ) -> bool:
     """Commit the intent to remove it, if our records are unchanged and this process still leads."""
-    intent, agent = cast(IntentRecord, one.intent), cast(Row, one.agent)
+    intent, agent = cast(IntentRecord, one.intent), cast(AgentRecord, one.agent)
     where = (str(intent.operation), intent.step)
     guards = (
         *term.fence(),
-        Is("intent", where, {"state": intent.state}),
-        Is("agent", (str(agent["uid"]),), {"state": agent["state"]}),
+        Is.of(intent, "state"),
+        Is.of(agent, "state"),
     )
     now = plane.store.now()
     burn = Set("intent", where, decisions.REMOVED)

@@ -131,7 +131,7 @@ def test_a_repair_that_comes_to_nothing_takes_nothing_with_it(tmp_path):
         assert [one.reconciler for one in await findings.list_findings(life.plane, CALLER)]
         life.sign.unlink()
         agent = await agent_views.get_agent_row(life.plane, CALLER, "alpha")
-        again = await agents.recover_runtime(life.plane, CALLER, str(agent["uid"]))
+        again = await agents.recover_runtime(life.plane, CALLER, agent.uid)
         ended = await reads.wait(life.plane, "default", again.id, seconds=120)
         assert ended.state is OperationState.SUCCEEDED, ended.error
         # The one that gave up had begun, too.

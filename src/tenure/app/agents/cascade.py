@@ -15,10 +15,10 @@ from tenure.app.agents.ownership import GOING, VouchingWithout
 from tenure.app.agents.subject import input_of_row
 from tenure.app.plane import Plane
 from tenure.core.agent import AgentState, Verb
-from tenure.core.records import OperationRecord
+from tenure.core.records import AgentRecord, EdgeRecord, OperationRecord
 from tenure.plans.agents.delete import DeleteInput
 from tenure.ports.plane_api import OwnedAgents
-from tenure.ports.store import Change, Drop, Is, Row
+from tenure.ports.store import Change, Drop, Is
 
 REQUESTS_AT_ONCE = 250
 """Deletions that are requested at the same time; their commits share transactions."""
@@ -43,9 +43,9 @@ class Branch(NamedTuple):
     """delete, revoke, keep (another owner stays), or reassign:<uid>."""
 
 
-async def tree(plane: Plane, row: Row, *, limit: int) -> list[Branch]:
+async def tree(plane: Plane, row: AgentRecord, *, limit: int) -> list[Branch]:
     """Preview the deletion of this agent: each edge once, every owner before its own edges."""
-    uid = str(row["uid"])
+    uid = row.uid
     vouching = VouchingWithout(plane, uid)
     found: list[Branch] = []
     queue, seen = [(uid, 0)], {uid}
@@ -53,9 +53,9 @@ async def tree(plane: Plane, row: Row, *, limit: int) -> list[Branch]:
         owner, depth = queue.pop()
         below: list[tuple[str, int]] = []
         for edge in await ownership.edges_of(plane, owner):
-            kind, target = str(edge["kind"]), str(edge["target"])
+            kind, target = edge.kind, edge.target
             name, fate = await kind_of(edge).preview(vouching, edge)
-            found.append(Branch(str(edge["owner"]), kind, target, name, depth + 1, fate))
+            found.append(Branch(edge.owner, kind, target, name, depth + 1, fate))
             if fate == "delete" and target not in seen:
                 seen.add(target)
                 below.append((target, depth + 1))
@@ -74,21 +74,21 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> OwnedAgents:
         return OwnedAgents(())  # the operation that requested this one walks the graph
     unowned = await _unowned_below(plane, agent)
     going = {AgentState.DELETING, AgentState.DELETED}
-    waiting = [row for row in unowned if row["state"] not in going]
+    waiting = [row for row in unowned if row.state not in going]
     requested = await _request_deletes(plane, waiting, operation)
     above = await _owners_above(plane, agent) if unowned else frozenset[str]()
     left = [
-        str(row["name"])
+        row.name or row.uid
         for row in unowned
-        if row["state"] != AgentState.DELETED
-        and not (str(row["uid"]) in above and await _is_older(plane, row, operation))
+        if row.state != AgentState.DELETED
+        and not (row.uid in above and await _is_older(plane, row, operation))
     ]
     if not left:
-        await _drop_between(plane, [agent, *(str(row["uid"]) for row in unowned)])
+        await _drop_between(plane, [agent, *(row.uid for row in unowned)])
     return OwnedAgents(left, more=len(waiting) > requested)
 
 
-async def _request_deletes(plane: Plane, rows: list[Row], operation: str) -> int:
+async def _request_deletes(plane: Plane, rows: list[AgentRecord], operation: str) -> int:
     """Request the deletion of these agents while there is time; returns how many were requested."""
     until, count = plane.store.now() + REQUEST_SECONDS, 0
     while count < len(rows):
@@ -108,7 +108,7 @@ async def _drop_between(plane: Plane, owners: list[str]) -> None:
         drops += [
             ownership.drop_edge(row)
             for row in await ownership.owned_by(plane, uid)
-            if str(row["target"]) in gone
+            if row.target in gone
         ]
         if len(drops) >= DROPS_AT_ONCE:
             await plane.store.commit(Change("", (), tuple(drops)))
@@ -116,21 +116,21 @@ async def _drop_between(plane: Plane, owners: list[str]) -> None:
     await plane.store.commit(Change("", (), tuple(drops)))
 
 
-async def _unowned_below(plane: Plane, root: str) -> list[Row]:
+async def _unowned_below(plane: Plane, root: str) -> list[AgentRecord]:
     """Every agent below this one that no open root reaches without it, in the order of the walk."""
     vouching = VouchingWithout(plane, root)
-    found: list[Row] = []
+    found: list[AgentRecord] = []
     queue, seen = [root], {root}
     for uid in queue:
         for edge in await ownership.owned_by(plane, uid):
-            target = str(edge["target"])
+            target = edge.target
             if target in seen:
                 continue
             seen.add(target)
             if len(seen) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
             row = await vouching.find(target)
-            if row is None or (row["state"] not in GOING and await vouching.is_vouched_for(target)):
+            if row is None or (row.state not in GOING and await vouching.is_vouched_for(target)):
                 continue
             found.append(row)
             queue.append(target)
@@ -142,16 +142,16 @@ async def _owners_above(plane: Plane, uid: str) -> frozenset[str]:
     queue, seen = [uid], {uid}
     for one in queue:
         for row in await ownership.owners_of(plane, one):
-            owner = str(row["owner"])
+            owner = row.owner
             if owner not in seen:
                 seen.add(owner)
                 queue.append(owner)
     return frozenset(seen)
 
 
-async def _is_older(plane: Plane, row: Row, operation: str) -> bool:
+async def _is_older(plane: Plane, row: AgentRecord, operation: str) -> bool:
     """Whether a caller's own deletion of this agent began before ours, and waits for us."""
-    for holder in (str(row["next"] or ""), str(row["operation"] or "")):
+    for holder in (row.next or "", row.operation or ""):
         theirs = await plane.store.find(OperationRecord, (holder,)) if holder else None
         if theirs is None or input_of_row(theirs).queued:
             continue  # a queued operation has not begun
@@ -167,6 +167,6 @@ def _is_part_of_cascade(operation: OperationRecord) -> bool:
     return isinstance(values, DeleteInput) and bool(values.cascade)
 
 
-async def end_edge(plane: Plane, edge: Row, *, guards: tuple[Is, ...] = ()) -> bool:
+async def end_edge(plane: Plane, edge: EdgeRecord, *, guards: tuple[Is, ...] = ()) -> bool:
     """End an edge whose owner is deleted, as its kind says; False if that is not done yet."""
     return await kind_of(edge).end(plane, edge, guards)

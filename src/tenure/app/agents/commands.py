@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from tenure.app.agents import creation, ownership, quotas, verbs
+from tenure.app.agents import agent_rows, creation, ownership, quotas, verbs
 from tenure.app.agents.spec import AgentSpec, plain
 from tenure.app.agents.subject import agent_event_row
 from tenure.app.agents.views import etag, get_agent_row
@@ -24,13 +24,14 @@ from tenure.core.agent import AgentState, Verb
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import PreconditionFailed
 from tenure.core.ids import uuid7
+from tenure.core.records import AgentRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.plans.agents.delete import DeleteOptions
 from tenure.plans.agents.inputs import AgentInput, VerbOptions, plain_fields
 from tenure.plans.agents.lifecycle import VERBS
 from tenure.plans.agents.stop import StopOptions
 from tenure.plans.agents.suspend import SuspendOptions
-from tenure.ports.store import Put, Row, Writes
+from tenure.ports.store import Writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +76,24 @@ async def create_agent(
         guards += (await acknowledgements.require_acknowledgements(plane, caller.tenant)).guards
         parent = None if spec.parent is None else await get_agent_row(plane, caller, spec.parent)
         quota = await quotas.reserve(plane, caller.tenant, agent=uid, operation=operation, now=now)
-        row: Row = {
-            "tenant": caller.tenant,
-            "generation": 1,
-            "name": spec.name,
-            "state": AgentState.CREATING,
-            "operation": operation,
-            "epoch": 1,
-            "created_at": now,
-            "updated_at": now,
-            "spec": encode({"spec": spec_data, "runtime": runtime}),
-        }
+        row = AgentRecord(
+            uid,
+            tenant=caller.tenant,
+            generation=1,
+            name=spec.name,
+            state=AgentState.CREATING,
+            operation=operation,
+            next=None,
+            epoch=1,
+            parent=None if parent is None else parent.uid,
+            spec=encode({"spec": spec_data, "runtime": runtime}),
+            serving=None,
+            created_at=now,
+            updated_at=now,
+        )
         if parent is not None:
-            row["parent"] = str(parent["uid"])
             guards += await ownership.guards_below(plane, parent)
-            owned = await creation.parent_edge(plane, caller, row, uid, spec, now=now)
+            owned = await creation.parent_edge(plane, caller, parent.uid, uid, spec, now=now)
             writes += (owned,)
         granter = await ownership.agent_that_asks(plane, caller)
         if granter is not None:
@@ -107,17 +111,19 @@ async def create_agent(
         values = AgentInput(
             name=spec.name, spec=spec_data, runtime=runtime, principal=caller.principal
         )
-        writes += (*quota.writes, *_new_agent(caller, uid, row, operation=operation, now=now))
+        writes += (*quota.writes, *_new_agent(caller, row, spec.name, operation=operation, now=now))
         return Admission(uid, 1, guards + quota.guards, writes, plain_fields(values))
 
     return await submit(plane, command, prepare)
 
 
-def _new_agent(caller: Caller, uid: str, row: Row, *, operation: str, now: float) -> Writes:
+def _new_agent(
+    caller: Caller, row: AgentRecord, name: str, *, operation: str, now: float
+) -> Writes:
     """The row of a new agent, its first event and its entry in the audit log."""
-    name, state, verb = str(row["name"]), AgentState.CREATING, VERBS[Verb.CREATE]
+    uid, state, verb = row.uid, AgentState.CREATING, VERBS[Verb.CREATE]
     return (
-        Put("agent", (uid,), row),
+        agent_rows.put_agent(row),
         agent_event_row(caller.tenant, uid, operation, state, name=name, by=verb.name, now=now),
         audit.entry(caller, verb.audit, target=uid, now=now, name=name, operation=operation),
     )

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from tenure.app.agents import ownership
+from tenure.app.agents import agent_rows, ownership
 from tenure.app.agents.spec import AgentSpec, plain
 from tenure.app.agents.subject import agent_event_row
 from tenure.app.agents.views import get_agent_row, holdings_of, stored_spec
@@ -18,10 +18,11 @@ from tenure.core.agent import AGENT, AgentState, Verb
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, ConflictCode
 from tenure.core.ids import resource_key
+from tenure.core.records import AgentNameRecord, AgentRecord
 from tenure.core.roles import Caller
 from tenure.plans.agents.inputs import SpecParts
 from tenure.ports.runtime import MISSING, RuntimeProvider
-from tenure.ports.store import Is, Put, Row, Set, Writes
+from tenure.ports.store import Is, Put, Writes
 
 PLAN_SETTINGS = ("kind", "ready_seconds", "drain_seconds")
 """Settings of a runtime that plans read, and its provider does not."""
@@ -50,41 +51,38 @@ async def claim_name(
     Conflict `name_taken` if another agent has it, unless the create of that agent failed.  If that
     create was abandoned and has left resources behind, the agent must be deleted first.
     """
-    key = (caller.tenant, name)
-    taken = await plane.store.find("agent_name", key)
-    if taken is None:
-        return (), (Put("agent_name", key, {"agent": uid}),)
-    old = str(taken["agent"])
-    row = await plane.store.find("agent", (old,))
-    failed: Row = {"state": AgentState.CREATE_FAILED, "operation": None, "next": None}
-    if row is None or any(row[column] != value for column, value in failed.items()):
+    named = await plane.store.find(AgentNameRecord, (caller.tenant, name))
+    if named is None:
+        return (), (agent_rows.put_name(caller.tenant, name, uid),)
+    old = named.agent
+    row = await plane.store.find(AgentRecord, (old,))
+    failed = (AgentState.CREATE_FAILED, None, None)
+    if row is None or (row.state, row.operation, row.next) != failed:
         message = f"there is an agent called {name} already; choose another name, or delete it"
         raise Conflict(message, code=ConflictCode.NAME_TAKEN, holder=old)
     if await holdings_of(plane, caller.tenant, old):
         message = f"the agent called {name} was abandoned with something left behind; delete it"
         raise Conflict(message, code=ConflictCode.NAME_TAKEN, holder=old)
     then = AgentState(AGENT.after(AgentState.CREATE_FAILED, core.AgentTrigger.REPLACED))
-    gone: Row = {"state": then, "updated_at": now}
-    if msgspec.convert(stored_spec(row).spec, SpecParts).retention != "retain":
-        gone["spec"] = None
-    guards = (Is("agent_name", key, {"agent": old}), Is("agent", (old,), failed))
+    retain = msgspec.convert(stored_spec(row).spec, SpecParts).retention == "retain"
+    guards = (Is.of(named, "agent"), Is.of(row, "state", "operation", "next"))
     return guards, (
-        Set("agent_name", key, {"agent": uid}),
-        Set("agent", (old,), gone),
+        agent_rows.move_name(named, uid),
+        agent_rows.replace_agent(old, then, keep_spec=retain, now=now),
         agent_event_row(caller.tenant, old, "", then, name=name, by=Verb.CREATE, now=now),
         *[ownership.drop_edge(one) for one in await ownership.owners_of(plane, old)],
     )
 
 
 async def parent_edge(
-    plane: Plane, caller: Caller, row: Row, uid: str, spec: AgentSpec, *, now: float
+    plane: Plane, caller: Caller, parent: str, uid: str, spec: AgentSpec, *, now: float
 ) -> Put:
     """The edge from the agent's parent, with the heir that the spec names."""
     heir, on_delete = spec.on_delete.removeprefix(REASSIGN), REVOKE
     if heir != spec.on_delete:
-        on_delete = REASSIGN + str((await get_agent_row(plane, caller, heir))["uid"])
+        on_delete = REASSIGN + (await get_agent_row(plane, caller, heir)).uid
     return ownership.put_edge(
-        caller.tenant, str(row["parent"]), EdgeKind.AGENT, uid, on_delete=on_delete, now=now
+        caller.tenant, parent, EdgeKind.AGENT, uid, on_delete=on_delete, now=now
     )
 
 

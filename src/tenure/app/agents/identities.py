@@ -47,14 +47,14 @@ async def invite(
     """
     require(caller, Role.OPERATOR)
     row = await get_agent_row(plane, caller, name)
-    uid, slot = str(row["uid"]), "identity"
+    uid, slot = row.uid, "identity"
     held = (await holdings_of(plane, caller.tenant, uid)).get(slot, [])
-    if not held or not CONDUCT[AgentState(str(row["state"]))].serves:
-        message = f"agent {name} is {row['state']!s}; only one that serves registers keys"
+    if not held or not CONDUCT[AgentState(row.state)].serves:
+        message = f"agent {name} is {row.state}; only one that serves registers keys"
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=uid)
     # The audit row is written first: after a crash it may record a token that was never issued, but
     # no token is issued without its row.
-    audit_row = entry(caller, "agent.invite", target=uid, now=plane.store.now(), name=row["name"])
+    audit_row = entry(caller, "agent.invite", target=uid, now=plane.store.now(), name=row.name)
     change = Change("", (), (audit_row,))
     identity, key = cast(Authorization, plane.providers[slot]), key_of(plane, row, slot, held[0])
     if idempotency.has_key:

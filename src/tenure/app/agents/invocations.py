@@ -126,17 +126,17 @@ async def admit(plane: Plane, caller: Caller, name: str) -> Invocation:
 async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]:
     """The agent's uid and its runtime's address; NotReady or Conflict if the agent is not open."""
     row = await views.get_agent_row(plane, caller, name)
-    state = AgentState(str(row["state"]))
-    if core.CONDUCT[state].serves and row["serving"]:
+    state = AgentState(row.state)
+    if core.CONDUCT[state].serves and row.serving:
         await ownership.guards_of(plane, row)
-        return str(row["uid"]), views.serving_of(row).address
+        return row.uid, views.serving_of(row).address
     if state in {AgentState.CREATING, AgentState.RESUMING}:
         message = f"agent {name} is {state} and serves once it is READY"
         raise NotReady(message, retry_seconds=RETRY_SECONDS)
     message = f"agent {name} is {state} and serves nothing"
     if state in {AgentState.SUSPENDING, AgentState.SUSPENDED}:
-        raise Conflict(message, code=ConflictCode.SUSPENDED, holder=str(row["uid"]))
-    raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=str(row["uid"]))
+        raise Conflict(message, code=ConflictCode.SUSPENDED, holder=row.uid)
+    raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=row.uid)
 
 
 async def is_at(plane: Plane, caller: Caller, agent: str, address: str) -> bool:

@@ -21,9 +21,10 @@ from tenure.app.plane import Plane
 from tenure.core.agent import AgentState
 from tenure.core.edge import REASSIGN, EdgeKind
 from tenure.core.errors import Conflict, Invalid, PlanUnknown
+from tenure.core.records import AgentRecord, EdgeRecord, NamedAgentRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.access import Access
-from tenure.ports.store import Change, Is, Row, Writes
+from tenure.ports.store import Change, Is, Writes
 
 Guards = tuple[Is, ...]
 
@@ -50,10 +51,10 @@ class OwnedKind:
         can_be_reassigned: another agent can own it after its owner.
     """
 
-    find: Callable[[Plane, Caller, str], Awaitable[Row | str]]
-    preview: Callable[[VouchingWithout, Row], Awaitable[EdgeFate]]
-    release: Callable[[Plane, VouchingWithout, Row], Awaitable[None]]
-    end: Callable[[Plane, Row, Guards], Awaitable[bool]]
+    find: Callable[[Plane, Caller, str], Awaitable[NamedAgentRecord | str]]
+    preview: Callable[[VouchingWithout, EdgeRecord], Awaitable[EdgeFate]]
+    release: Callable[[Plane, VouchingWithout, EdgeRecord], Awaitable[None]]
+    end: Callable[[Plane, EdgeRecord, Guards], Awaitable[bool]]
     can_be_reassigned: bool = False
 
 
@@ -76,7 +77,7 @@ async def own(
                 f"on_delete: a {kind} ends with its owner; agents and webhooks can be reassigned"
             )
             raise Invalid(message)
-        on_delete = REASSIGN + str((await get_agent_row(plane, caller, heir))["uid"])
+        on_delete = REASSIGN + (await get_agent_row(plane, caller, heir)).uid
     found = await row.find(plane, caller, target)
     return await ownership.add_edge(
         plane,
@@ -89,9 +90,9 @@ async def own(
     )
 
 
-def kind_of(edge: Row) -> OwnedKind:
+def kind_of(edge: EdgeRecord) -> OwnedKind:
     """The table's row for this edge; an edge of a kind that is unknown here is left as it is."""
-    return OWNED_KINDS.get(str(edge["kind"]), _OF_A_NEWER_RELEASE)
+    return OWNED_KINDS.get(edge.kind, _OF_A_NEWER_RELEASE)
 
 
 # --- things without a lifecycle of their own ------------------------------------------------------
@@ -101,38 +102,38 @@ async def _by_name(_plane: Plane, _caller: Caller, name: str) -> str:
     return name
 
 
-async def _preview_revoke(_: VouchingWithout, edge: Row) -> EdgeFate:
-    return EdgeFate(str(edge["target"]), "revoke")
+async def _preview_revoke(_: VouchingWithout, edge: EdgeRecord) -> EdgeFate:
+    return EdgeFate(edge.target, "revoke")
 
 
-async def _leave(_plane: Plane, _vouching: VouchingWithout, _edge: Row) -> None:
+async def _leave(_plane: Plane, _vouching: VouchingWithout, _edge: EdgeRecord) -> None:
     """Something else ends the edge."""
 
 
-async def _drop(plane: Plane, edge: Row, guards: Guards) -> bool:
+async def _drop(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
     """End the edge alone."""
     return await plane.store.commit(Change("", guards, (ownership.drop_edge(edge),))) is None
 
 
-async def _drop_now(plane: Plane, _: VouchingWithout, edge: Row) -> None:
+async def _drop_now(plane: Plane, _: VouchingWithout, edge: EdgeRecord) -> None:
     await _drop(plane, edge, ())
 
 
-async def _keep_edge(_plane: Plane, _edge: Row, _guards: Guards) -> bool:
+async def _keep_edge(_plane: Plane, _edge: EdgeRecord, _guards: Guards) -> bool:
     return False
 
 
 # --- grants ---------------------------------------------------------------------------------------
 
 
-async def _end_grant(plane: Plane, edge: Row, guards: Guards) -> bool:
+async def _end_grant(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
     """Revoke the grants that this owner made; the same grant by another granter stays."""
     access = cast(Access, plane.providers["access"])
-    await access.revoke_granter(str(edge["tenant"]), str(edge["owner"]))
+    await access.revoke_granter(edge.tenant, edge.owner)
     return await _drop(plane, edge, guards)
 
 
-async def _release_grant(plane: Plane, _: VouchingWithout, edge: Row) -> None:
+async def _release_grant(plane: Plane, _: VouchingWithout, edge: EdgeRecord) -> None:
     await _end_grant(plane, edge, ())
 
 
@@ -145,33 +146,33 @@ async def _find_webhook(plane: Plane, caller: Caller, name: str) -> str:
     return name
 
 
-async def _preview_webhook(vouching: VouchingWithout, edge: Row) -> EdgeFate:
-    target, heir = str(edge["target"]), ownership.heir_of(edge)
+async def _preview_webhook(vouching: VouchingWithout, edge: EdgeRecord) -> EdgeFate:
+    target, heir = edge.target, ownership.heir_of(edge)
     owner = await _next_owner(vouching, edge)
     if owner is None:
         return EdgeFate(target, "revoke")
-    return EdgeFate(target, f"reassign:{heir}" if owner["uid"] == heir else "keep")
+    return EdgeFate(target, f"reassign:{heir}" if owner.uid == heir else "keep")
 
 
-async def _end_webhook(plane: Plane, edge: Row, guards: Guards) -> bool:
+async def _end_webhook(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
     """Give a subscription to its next owner; remove it if there is none.
 
     A subscription about its owner stays until the event of that owner's end was delivered.
     """
-    owner, tenant, target = str(edge["owner"]), str(edge["tenant"]), str(edge["target"])
+    owner, tenant, target = edge.owner, edge.tenant, edge.target
     subscription = await plane.store.find("subscription", (target,))
     if subscription is None or subscription["tenant"] != tenant:
         return await _drop(plane, edge, guards)
     if subscription["agent"] == owner:
-        agent = await plane.store.find("agent", (owner,))
-        gone = agent is None or agent["state"] == AgentState.DELETED
+        agent = await plane.store.find(AgentRecord, (owner,))
+        gone = agent is None or agent.state == AgentState.DELETED
         if not gone or not await subscriptions.may_be_removed(plane, subscription, agent):
             return False
     elif next_owner := await _next_owner(VouchingWithout(plane, owner), edge):
-        uid = str(next_owner["uid"])
-        guards += (Is("agent", (uid,), {"state": next_owner["state"]}),)
+        uid = next_owner.uid
+        guards += (Is.of(next_owner, "state"),)
         writes: Writes = (ownership.drop_edge(edge),)
-        if await plane.store.find("edge", (uid, EdgeKind.WEBHOOK, target)) is None:
+        if await plane.store.find(EdgeRecord, (uid, EdgeKind.WEBHOOK, target)) is None:
             now = plane.store.now()
             writes += (ownership.put_edge(tenant, uid, EdgeKind.WEBHOOK, target, now=now),)
         return await plane.store.commit(Change("", guards, writes)) is None
@@ -179,20 +180,20 @@ async def _end_webhook(plane: Plane, edge: Row, guards: Guards) -> bool:
     return await subscriptions.remove(plane, caller, subscription, guards=guards)
 
 
-async def _release_webhook(plane: Plane, _: VouchingWithout, edge: Row) -> None:
+async def _release_webhook(plane: Plane, _: VouchingWithout, edge: EdgeRecord) -> None:
     await _end_webhook(plane, edge, ())
 
 
-async def _next_owner(vouching: VouchingWithout, edge: Row) -> Row | None:
+async def _next_owner(vouching: VouchingWithout, edge: EdgeRecord) -> AgentRecord | None:
     """The owner of a subscription after this one: the agent that was named, or another owner.
 
     The agent that the subscription is about does not count as an owner.
     """
-    store, target = vouching.plane.store, str(edge["target"])
+    store, target = vouching.plane.store, edge.target
     subscription = await store.find("subscription", (target,)) or {"agent": ""}
     owners = await ownership.owners_of(vouching.plane, target, EdgeKind.WEBHOOK)
-    others = [str(one["owner"]) for one in owners if one["tenant"] == edge["tenant"]]
-    apart = {str(edge["owner"]), str(subscription["agent"])}
+    others = [one.owner for one in owners if one.tenant == edge.tenant]
+    apart = {edge.owner, str(subscription["agent"])}
     for uid in (ownership.heir_of(edge), *(one for one in others if one not in apart)):
         if (row := await vouching.find_heir(uid)) is not None:
             return row
@@ -202,10 +203,10 @@ async def _next_owner(vouching: VouchingWithout, edge: Row) -> Row | None:
 # --- agents ---------------------------------------------------------------------------------------
 
 
-async def _preview_agent(vouching: VouchingWithout, edge: Row) -> EdgeFate:
-    target, heir = str(edge["target"]), ownership.heir_of(edge)
+async def _preview_agent(vouching: VouchingWithout, edge: EdgeRecord) -> EdgeFate:
+    target, heir = edge.target, ownership.heir_of(edge)
     row = await vouching.find(target)
-    name = target if row is None else str(row["name"])
+    name = (row and row.name) or target
     if target == vouching.root:
         return EdgeFate(name, "keep")  # it is the one that is being deleted
     if await vouching.is_vouched_for(target):
@@ -213,56 +214,56 @@ async def _preview_agent(vouching: VouchingWithout, edge: Row) -> EdgeFate:
     return EdgeFate(name, "delete")
 
 
-async def _release_agent(plane: Plane, vouching: VouchingWithout, edge: Row) -> None:
+async def _release_agent(plane: Plane, vouching: VouchingWithout, edge: EdgeRecord) -> None:
     """End the edge to an agent that stays; the cascade deletes the others, and then their edges."""
-    target = str(edge["target"])
+    target = edge.target
     chain = await vouching.guards(target)
-    child = await plane.store.find("agent", (target,))
+    child = await plane.store.find(AgentRecord, (target,))
     if child is None:
         await _drop(plane, edge, ())
     elif chain:
         await _pass_on(plane, edge, child, chain)
 
 
-async def _end_agent(plane: Plane, edge: Row, guards: Guards) -> bool:
+async def _end_agent(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
     """Pass the agent on if it has another owner; otherwise request its deletion."""
-    owner, target = str(edge["owner"]), str(edge["target"])
-    child = await plane.store.find("agent", (target,))
-    if child is None or child["state"] == AgentState.DELETED:
+    owner, target = edge.owner, edge.target
+    child = await plane.store.find(AgentRecord, (target,))
+    if child is None or child.state == AgentState.DELETED:
         return await _drop(plane, edge, guards)
     chain = await Vouching(plane).guards(target)
     if chain:
         await _pass_on(plane, edge, child, (*guards, *chain))
         return True
-    if child["state"] != AgentState.DELETING:
+    if child.state != AgentState.DELETING:
         await request_delete(plane, child, f"deletion of {owner}")
     return False
 
 
-async def _pass_on(plane: Plane, edge: Row, child: Row, guards: Guards) -> None:
+async def _pass_on(plane: Plane, edge: EdgeRecord, child: AgentRecord, guards: Guards) -> None:
     """Remove this owner of an agent that stays, and add the heir that the edge names, if any."""
-    owner, target, heir = str(edge["owner"]), str(edge["target"]), ownership.heir_of(edge)
-    others = [str(one["owner"]) for one in await ownership.owners_of(plane, target)]
-    guards = (*guards, Is("agent", (target,), {"parent": child["parent"]}))
+    owner, target, heir = edge.owner, edge.target, ownership.heir_of(edge)
+    others = [one.owner for one in await ownership.owners_of(plane, target)]
+    guards = (*guards, Is.of(child, "parent"))
     writes: Writes = (ownership.drop_edge(edge),)
-    row = await plane.store.find("agent", (heir,)) if heir and heir not in others else None
-    if row is not None and row["state"] not in GOING and await Vouching(plane).is_vouched_for(heir):
-        now, tenant = plane.store.now(), str(edge["tenant"])
-        guards += (Is("agent", (heir,), {"state": row["state"]}),)
+    row = await plane.store.find(AgentRecord, (heir,)) if heir and heir not in others else None
+    if row is not None and row.state not in GOING and await Vouching(plane).is_vouched_for(heir):
+        now, tenant = plane.store.now(), edge.tenant
+        guards += (Is.of(row, "state"),)
         writes += (ownership.put_edge(tenant, heir, EdgeKind.AGENT, target, now=now),)
         others = [heir, *others]
     writes += ownership.parent_without(child, owner, others)
     await plane.store.commit(Change("", guards, writes))
 
 
-async def request_delete(plane: Plane, row: Row, operation: str) -> None:
+async def request_delete(plane: Plane, row: AgentRecord, operation: str) -> None:
     """Request the deletion of the agent of this row, for an operation that deletes its owner.
 
     The idempotency key has the agent's generation, so it is new after a delete was cancelled.
     """
-    child = str(row["uid"])
-    caller = Caller(str(row["tenant"]), f"operation {operation}", Role.OPERATOR)
-    request_options = RequestOptions(idempotency_key=f"{operation}/{child}/{row['generation']!s}")
+    child = row.uid
+    caller = Caller(row.tenant, f"operation {operation}", Role.OPERATOR)
+    request_options = RequestOptions(idempotency_key=f"{operation}/{child}/{row.generation}")
     # Refused if another operation closes the agent, or if only a newer release can delete it.  The
     # next poll requests the deletion again.
     with suppress(Conflict, PlanUnknown):

@@ -24,9 +24,10 @@ from tenure.core.agent import CONDUCT, AgentState
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded
 from tenure.core.limits import OWNERS_MAX, PAGE_MAX
+from tenure.core.records import AgentRecord, EdgeRecord, NamedAgentRecord, is_agent
 from tenure.core.roles import Caller, Role, require
 from tenure.plans.agents.inputs import AgentInput
-from tenure.ports.store import Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Change, Drop, Is, Put, Set
 
 GOING: Final = frozenset({AgentState.DELETING, AgentState.DELETE_FAILED, AgentState.DELETED})
 """States in which an agent vouches for no other agent any more."""
@@ -51,57 +52,57 @@ def put_edge(
     return Put("edge", (owner, kind, target), {"tenant": tenant, "on_delete": on_delete, "at": now})
 
 
-def heir_of(row: Row) -> str:
+def heir_of(row: EdgeRecord) -> str:
     """The uid of the agent that owns the target after its owner is deleted; empty: none."""
-    return str(row["on_delete"]).removeprefix(REASSIGN) if _has_heir(row) else ""
+    return row.on_delete.removeprefix(REASSIGN) if _has_heir(row) else ""
 
 
-def _has_heir(row: Row) -> bool:
-    return str(row["on_delete"]).startswith(REASSIGN)
+def _has_heir(row: EdgeRecord) -> bool:
+    return row.on_delete.startswith(REASSIGN)
 
 
-async def owners_of(plane: Plane, target: str, kind: EdgeKind = EdgeKind.AGENT) -> Sequence[Row]:
+async def owners_of(
+    plane: Plane, target: str, kind: EdgeKind = EdgeKind.AGENT
+) -> Sequence[EdgeRecord]:
     """The edges by which agents own this agent, or another thing."""
-    columns: Row = {"target": target, "kind": kind}
-    return await plane.store.list_rows("edge", columns, limit=PAGE_MAX)
+    return await plane.store.list_rows(EdgeRecord, {"target": target, "kind": kind}, limit=PAGE_MAX)
 
 
-async def edges_of(plane: Plane, uid: str) -> list[Row]:
+async def edges_of(plane: Plane, uid: str) -> list[EdgeRecord]:
     """Every edge that begins at an agent, agents that it owns first."""
-    found = [row async for row in every(plane.store, "edge", {"owner": uid})]
-    return [*await _edges_of_parent(plane, uid, {str(row["target"]) for row in found}), *found]
+    found = [row async for row in every(plane.store, EdgeRecord, {"owner": uid})]
+    return [*await _edges_of_parent(plane, uid, {row.target for row in found}), *found]
 
 
-async def _edges_of_parent(plane: Plane, uid: str, known_targets: set[str]) -> list[Row]:
+async def _edges_of_parent(plane: Plane, uid: str, known_targets: set[str]) -> list[EdgeRecord]:
     """The edges to agents that an earlier release made: it wrote the column `parent` alone."""
-    children = await plane.store.list_rows("agent", {"parent": uid}, limit=PAGE_MAX)
+    children = await plane.store.list_rows(AgentRecord, {"parent": uid}, limit=PAGE_MAX)
     return [
-        {"owner": uid, "kind": EdgeKind.AGENT, "target": child["uid"], "tenant": child["tenant"],
-         "on_delete": REVOKE, "at": child["created_at"]}
+        EdgeRecord(uid, EdgeKind.AGENT, child.uid, child.tenant, REVOKE, child.created_at or 0.0)
         for child in children
-        if child["uid"] not in known_targets and child["state"] != AgentState.DELETED
-    ]  # fmt: skip
+        if child.uid not in known_targets and child.state != AgentState.DELETED
+    ]
 
 
-async def owned_by(plane: Plane, uid: str) -> list[Row]:
+async def owned_by(plane: Plane, uid: str) -> list[EdgeRecord]:
     """The edges from an agent to those that it owns."""
-    return [row for row in await edges_of(plane, uid) if row["kind"] == EdgeKind.AGENT]
+    return [row for row in await edges_of(plane, uid) if row.kind == EdgeKind.AGENT]
 
 
-async def agent_that_asks(plane: Plane, caller: Caller) -> Row | None:
+async def agent_that_asks(plane: Plane, caller: Caller) -> NamedAgentRecord | None:
     """The agent that sends the request, or None; its edges and grants end with that agent."""
     if not _UID.fullmatch(caller.principal):
         return None
-    row = await plane.store.find("agent", (caller.principal,))
-    return None if row is None or row["tenant"] != caller.tenant else row
+    row = await plane.store.find(AgentRecord, (caller.principal,))
+    return row if row is not None and row.tenant == caller.tenant and is_agent(row) else None
 
 
 async def without_ended_grants(plane: Plane, values: object) -> object:
     """The input of an operation, without roles and teams that a deleted agent has granted."""
     if not isinstance(values, AgentInput):
         return values
-    granter = await plane.store.find("agent", (values.principal,))
-    if granter is None or granter["state"] not in GOING:
+    granter = await plane.store.find(AgentRecord, (values.principal,))
+    if granter is None or granter.state not in GOING:
         return values
     return replace(values, spec={**values.spec, "roles": [], "teams": []})
 
@@ -109,19 +110,19 @@ async def without_ended_grants(plane: Plane, values: object) -> object:
 class Vouching:
     """Whether agents are reachable from an open root; each agent is read once."""
 
-    def __init__(self, plane: Plane, *, as_if: Row | None = None) -> None:
+    def __init__(self, plane: Plane, *, as_if: EdgeRecord | None = None) -> None:
         """`as_if` is an edge that is treated as if it were written already."""
         self.plane = plane
-        self.going: Row | None = None
+        self.going: AgentRecord | None = None
         """The first owner that was found to be closed."""
         self._as_if = as_if
         self._answers: dict[str, bool] = {}
-        self._rows: dict[str, Row | None] = {}
+        self._rows: dict[str, AgentRecord | None] = {}
 
-    async def find(self, uid: str) -> Row | None:
+    async def find(self, uid: str) -> AgentRecord | None:
         """The agent's row, read from the store once."""
         if uid not in self._rows:
-            self._rows[uid] = await self.plane.store.find("agent", (uid,))
+            self._rows[uid] = await self.plane.store.find(AgentRecord, (uid,))
         return self._rows[uid]
 
     async def guards(self, uid: str) -> tuple[Is, ...] | None:
@@ -141,7 +142,7 @@ class Vouching:
                     continue
                 below[above] = one, guards
                 row = await self.find(above)
-                if row is not None and row["state"] not in GOING:
+                if row is not None and row.state not in GOING:
                     queue.append(above)
                 else:
                     self.going = self.going or row
@@ -154,19 +155,21 @@ class Vouching:
             self._answers[uid] = await self.guards(uid) is not None
         return self._answers[uid]
 
-    async def _owners_of(self, uid: str) -> Sequence[Row]:
+    async def _owners_of(self, uid: str) -> Sequence[EdgeRecord]:
         found, new = await owners_of(self.plane, uid), self._as_if
-        if new is None or new["target"] != uid:
+        if new is None or new.target != uid:
             return found
-        return [*(row for row in found if row["owner"] != new["owner"]), new]
+        return [*(row for row in found if row.owner != new.owner), new]
 
-    def _owners_and_heirs(self, edges: Sequence[Row]) -> Iterator[tuple[str, tuple[Is, ...]]]:
+    def _owners_and_heirs(
+        self, edges: Sequence[EdgeRecord]
+    ) -> Iterator[tuple[str, tuple[Is, ...]]]:
         """The owners, then the heirs with a guard on the edge that names them."""
         for row in edges:
-            yield str(row["owner"]), ()
+            yield row.owner, ()
         for row in edges:
             if _has_heir(row):
-                guard = Is("edge", drop_edge(row).key, {"on_delete": row["on_delete"]})
+                guard = Is.of(row, "on_delete")
                 yield heir_of(row), () if row is self._as_if else (guard,)
 
     async def _chain(
@@ -176,8 +179,8 @@ class Vouching:
         chain: list[Is] = []
         one, columns = top, ["state", "parent"]
         while below[one][0]:
-            row = cast(Row, await self.find(one))
-            chain += (Is("agent", (one,), {name: row[name] for name in columns}), *below[one][1])
+            row = cast(AgentRecord, await self.find(one))
+            chain += (Is.of(row, *columns), *below[one][1])
             one, columns = below[one][0], ["state"]
         return tuple(reversed(chain))
 
@@ -189,17 +192,17 @@ class VouchingWithout(Vouching):
         super().__init__(plane)
         self.root = root
 
-    async def find(self, uid: str) -> Row | None:
+    async def find(self, uid: str) -> AgentRecord | None:
         """The agent's row; the row of `root` has the state DELETING."""
         row = await super().find(uid)
         if row is None or uid != self.root:
             return row
-        return {**row, "state": AgentState.DELETING}
+        return row._replace(state=AgentState.DELETING)
 
-    async def find_heir(self, uid: str) -> Row | None:
+    async def find_heir(self, uid: str) -> AgentRecord | None:
         """The row of an agent that can become an owner; None if it or its owners are deleted."""
         row = await self.find(uid) if uid else None
-        stays = row is not None and row["state"] not in GOING and await self.is_vouched_for(uid)
+        stays = row is not None and row.state not in GOING and await self.is_vouched_for(uid)
         return row if stays else None
 
 
@@ -208,34 +211,34 @@ def _depth(chain: Sequence[Is]) -> int:
     return sum(guard.table == "agent" for guard in chain)
 
 
-async def guards_below(plane: Plane, row: Row) -> tuple[Is, ...]:
+async def guards_below(plane: Plane, row: NamedAgentRecord) -> tuple[Is, ...]:
     """Guards for a new edge from this agent: the agent and its owners have not changed.
 
     Conflict `wrong_state` if the agent is closed, by itself or by an owner.
     """
-    uid, state = str(row["uid"]), AgentState(str(row["state"]))
+    uid, state = row.uid, AgentState(row.state)
     if not CONDUCT[state].serves:
-        message = f"agent {row['name']!s} is {state} and can own nothing new"
+        message = f"agent {row.name} is {state} and can own nothing new"
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=uid)
     chain = await guards_of(plane, row)
     if _depth(chain) >= OWNERS_MAX:
         raise LimitExceeded(TOO_DEEP)
-    return (Is("agent", (uid,), {"state": state}), *chain)
+    return (Is.of(row, "state"), *chain)
 
 
-async def guards_of(plane: Plane, row: Row) -> tuple[Is, ...]:
+async def guards_of(plane: Plane, row: AgentRecord) -> tuple[Is, ...]:
     """Guards on the owners that vouch for an agent; Conflict `wrong_state` if none does."""
-    if row["parent"] is None:
+    if row.parent is None:
         return ()
     vouching = Vouching(plane)
-    chain = await vouching.guards(str(row["uid"]))
+    chain = await vouching.guards(row.uid)
     if chain is None:
         why = "those that own it are owned by each other alone; let another agent own one of them"
         if vouching.going is not None:
-            name, state = vouching.going["name"], vouching.going["state"]
-            why = f"agent {name!s}, which owns it or one that does, is {state!s}"
-        message = f"agent {row['name']!s} is closed: {why}"
-        raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=str(row["uid"]))
+            name, state = vouching.going.name, vouching.going.state
+            why = f"agent {name}, which owns it or one that does, is {state}"
+        message = f"agent {row.name} is closed: {why}"
+        raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=row.uid)
     return chain
 
 
@@ -243,13 +246,13 @@ async def guards_of(plane: Plane, row: Row) -> tuple[Is, ...]:
 
 
 async def list_edges(
-    plane: Plane, row: Row, *, after: str = "", limit: int = 100
+    plane: Plane, row: AgentRecord, *, after: str = "", limit: int = 100
 ) -> list[EdgeView]:
     """The edges of an agent after the edge `after` (`kind target`)."""
-    uid = str(row["uid"])
+    uid = row.uid
     kind, _, target = after.partition(" ")
     rows = await plane.store.list_rows(
-        "edge", {"owner": uid}, after=(uid, kind, target), limit=page_of(limit)
+        EdgeRecord, {"owner": uid}, after=(uid, kind, target), limit=page_of(limit)
     )
     return [_view(one) for one in rows]
 
@@ -257,17 +260,17 @@ async def list_edges(
 async def add_edge(
     plane: Plane,
     caller: Caller,
-    owner: Row,
+    owner: NamedAgentRecord,
     *,
     kind: EdgeKind,
-    target: Row | str,
+    target: NamedAgentRecord | str,
     on_delete: str,
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> EdgeView:
     """Add an edge from an agent to a thing; an edge that exists gets this `on_delete`."""
     require(caller, Role.OPERATOR)
-    uid = str(owner["uid"])
-    name = target if isinstance(target, str) else str(target["uid"])
+    uid = owner.uid
+    name = target if isinstance(target, str) else target.uid
     if name == uid:
         raise Invalid("target: an agent does not own itself")
     while True:
@@ -275,34 +278,34 @@ async def add_edge(
         guards = await guards_below(plane, owner)
         put = put_edge(caller.tenant, uid, kind, name, on_delete=on_delete, now=now)
         audit_row = entry(caller, "edge.add", target=name, now=now, owner=uid, kind=kind)
-        known = await plane.store.find("edge", (uid, kind, name))
+        known = await plane.store.find(EdgeRecord, (uid, kind, name))
         write: Put | Set = put if known is None else Set("edge", put.key, {"on_delete": on_delete})  # type: ignore[arg-type]
         parent: tuple[Set, ...] = ()
         if not isinstance(target, str):
-            as_read = {"state": target["state"], "parent": target["parent"]}
-            guards += (Is("agent", (name,), as_read),)
-            if not core.CONDUCT[AgentState(str(target["state"]))].serves:
-                message = f"agent {target['name']!s} is {target['state']!s} and can be given nobody"
+            guards += (Is.of(target, "state", "parent"),)
+            if not core.CONDUCT[AgentState(target.state)].serves:
+                message = f"agent {target.name} is {target.state} and can be given nobody"
                 raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=name)
-            new: Row = {"owner": uid, "kind": kind, "target": name, "on_delete": on_delete}
+            new = EdgeRecord(uid, kind, name, caller.tenant, on_delete, now)
             guards += await _still_vouched(plane, target, new)
-            if target["parent"] is None:
+            if target.parent is None:
                 parent = (Set("agent", (name,), {"parent": uid}),)
         change = Change("", guards, (write, *parent, audit_row))
-        at = now if known is None else float(str(known["at"]))
-        view = EdgeView(uid, kind, name, on_delete, at)
+        view = EdgeView(uid, kind, name, on_delete, now if known is None else known.at)
         if await idempotency.commit(plane, change, view) is None:
             return view
-        owner, target = await _read_again(plane, owner, target)
+        owner = await _read_again(plane, owner)
+        if not isinstance(target, str):
+            target = await _read_again(plane, target)
 
 
-async def _still_vouched(plane: Plane, target: Row, new: Row) -> tuple[Is, ...]:
+async def _still_vouched(plane: Plane, target: AgentRecord, new: EdgeRecord) -> tuple[Is, ...]:
     """The owners that vouch for an agent once it has this edge, as guards.
 
     Conflict `wrong_state` if there are none: its owners would own only each other.  LimitExceeded
     if it and all below it would be too deep; edges that are added at the same time are not seen.
     """
-    name, uid = str(target["name"]), str(target["uid"])
+    name, uid = target.name, target.uid
     chain = await Vouching(plane, as_if=new).guards(uid)
     if chain is None:
         message = (
@@ -310,7 +313,7 @@ async def _still_vouched(plane: Plane, target: Row, new: Row) -> tuple[Is, ...]:
             " reachable from any agent without an owner: let such an agent own one of them first"
         )
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=uid)
-    if target["parent"] is None:  # all below it is further down from now on
+    if target.parent is None:  # all below it is further down from now on
         await _refuse_deep(plane, uid, OWNERS_MAX - _depth(chain))
     return chain
 
@@ -321,7 +324,7 @@ async def _refuse_deep(plane: Plane, top: str, most: int) -> None:
     for _ in range(most + 1):
         below: list[str] = []
         for uid in level:
-            owned = [str(row["target"]) for row in await owned_by(plane, uid)]
+            owned = [row.target for row in await owned_by(plane, uid)]
             below += [one for one in dict.fromkeys(owned) if one not in seen]
             seen.update(below)
             await asyncio.sleep(0)
@@ -331,29 +334,27 @@ async def _refuse_deep(plane: Plane, top: str, most: int) -> None:
     raise LimitExceeded(TOO_DEEP)
 
 
-async def _read_again(plane: Plane, owner: Row, target: Row | str) -> tuple[Row, Row | str]:
-    """The rows of the owner and the target as they are now."""
-    row = await plane.store.find("agent", (str(owner["uid"]),))
-    if not isinstance(target, str):
-        target = await plane.store.find("agent", (str(target["uid"]),)) or target
-    return row or owner, target
+async def _read_again(plane: Plane, row: NamedAgentRecord) -> NamedAgentRecord:
+    """The agent of this row as it is now."""
+    found = await plane.store.find(AgentRecord, (row.uid,))
+    return found if found is not None and is_agent(found) else row
 
 
-def _view(row: Mapping[str, object]) -> EdgeView:
+def _view(row: EdgeRecord) -> EdgeView:
     return EdgeView(
-        str(row["owner"]), str(row["kind"]), str(row["target"]), str(row["on_delete"]),
-        float(str(row["at"])),
+        row.owner, row.kind, row.target, row.on_delete,
+        float(row.at),
     )  # fmt: skip
 
 
-def parent_without(row: Row, owner: str, others: Sequence[str]) -> tuple[Set, ...]:
+def parent_without(row: AgentRecord, owner: str, others: Sequence[str]) -> tuple[Set, ...]:
     """The change of an agent that loses this owner: another one becomes its parent."""
-    if row["parent"] != owner:
+    if row.parent != owner:
         return ()
     left = [one for one in others if one != owner]
-    return (Set("agent", (str(row["uid"]),), {"parent": left[0] if left else None}),)
+    return (Set("agent", (row.uid,), {"parent": left[0] if left else None}),)
 
 
-def drop_edge(row: Row) -> Drop:
+def drop_edge(row: EdgeRecord) -> Drop:
     """The write that ends an edge."""
-    return Drop("edge", (str(row["owner"]), str(row["kind"]), str(row["target"])))
+    return Drop("edge", (row.owner, row.kind, row.target))

@@ -12,7 +12,7 @@ from tenure.core import agent as core
 from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, Defect
 from tenure.core.operation import OperationState
-from tenure.core.records import OperationRecord
+from tenure.core.records import AgentRecord, OperationRecord, is_agent
 from tenure.plans.agents.inputs import LockedInput, QueuedInput, VerbInput, plain_fields
 from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports.plane_api import AgentLock, MissingAcknowledgement, OwnedAgents
@@ -34,15 +34,15 @@ class ServingPlaneApi:
     ) -> AgentLock:
         """The agent's row is the lock: a guarded change takes it, once it is free."""
         plane, key = self._of(), (agent,)
-        row = await plane.store.find("agent", key)
-        while row is not None and row["operation"] != operation:
-            if row["operation"] is not None:
-                return AgentLock(holder=str(row["operation"]))
+        row = await plane.store.find(AgentRecord, key)
+        while row is not None and row.operation != operation:
+            if row.operation is not None:
+                return AgentLock(holder=row.operation)
             mine = await plane.store.find(OperationRecord, (operation,))
             queued = mine is not None and input_of_row(mine).queued
-            if queued and row["next"] != operation:
+            if queued and row.next != operation:
                 return AgentLock(refused="another operation has closed the agent")
-            if mine is None or row["next"] != operation:
+            if mine is None or row.next != operation or not is_agent(row):
                 raise Defect(f"operation {operation} does not wait for agent {agent}")
             try:
                 change = (
@@ -53,11 +53,11 @@ class ServingPlaneApi:
             except Conflict as refused:
                 return AgentLock(refused=str(refused))
             await plane.store.commit(change)
-            row = await plane.store.find("agent", key)
+            row = await plane.store.find(AgentRecord, key)
         if row is None:
             raise Defect(f"operation {operation} works on agent {agent}, which is not there")
         mine = await plane.store.find(OperationRecord, (operation,))
-        holds = await holdings_of(plane, str(row["tenant"]), agent)
+        holds = await holdings_of(plane, row.tenant, agent)
         values = None if mine is None else input_of_row(mine)
         return AgentLock("", values.was if isinstance(values, VerbInput) else was, holds)
 
@@ -92,7 +92,7 @@ class ServingPlaneApi:
         values = input_of_row(before)
         state = verb.agent_after(
             OperationState.RUNNING,
-            OperationState(str(before.state)),
+            OperationState(before.state),
             was=values.was if isinstance(values, VerbInput | QueuedInput) else AgentState.READY,
         )
         return was if state is None else core.resting_state_of(state)

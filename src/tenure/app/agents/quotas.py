@@ -5,13 +5,14 @@ ends it.  The rows are counted; there is no counter that could go wrong.  If two
 last place at the same time, the guard on the quota's revision refuses one of them.
 """
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from tenure.app.agents.subject import AGENTS
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.core.errors import Conflict, ConflictCode, Invalid
+from tenure.core.records import QuotaRecord, ReservationRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, ChangePart, Is, Put, Row, Set
 
@@ -29,11 +30,11 @@ async def reserve(
 ) -> ChangePart:
     """Reserve one more agent for this tenant; Conflict `quota_exceeded` if its quota is used up."""
     put = Put("reservation", (tenant, AGENTS, agent), {"operation": operation, "at": now})
-    quota = await plane.store.find("quota", (tenant, AGENTS))
+    quota = await plane.store.find(QuotaRecord, (tenant, AGENTS))
     if quota is None:
         return ChangePart((), (put,))
-    used = await plane.store.count_rows("reservation", {"tenant": tenant, "kind": AGENTS})
-    most, revision = cast(int, quota["most"]), cast(int, quota["revision"])
+    used = await plane.store.count_rows(ReservationRecord, {"tenant": tenant, "kind": AGENTS})
+    most, revision = quota.most, quota.revision
     if used >= most:
         message = f"the tenant has {used} of {most} agents; delete one, or have the quota raised"
         raise Conflict(message, code=ConflictCode.QUOTA_EXCEEDED, holder=AGENTS)
@@ -43,9 +44,11 @@ async def reserve(
 
 async def get_quota(plane: Plane, caller: Caller) -> QuotaView:
     """How many agents the caller's tenant may have, and has."""
-    quota = await plane.store.find("quota", (caller.tenant, AGENTS))
-    used = await plane.store.count_rows("reservation", {"tenant": caller.tenant, "kind": AGENTS})
-    return QuotaView(AGENTS, None if quota is None else cast(int, quota["most"]), used)
+    quota = await plane.store.find(QuotaRecord, (caller.tenant, AGENTS))
+    used = await plane.store.count_rows(
+        ReservationRecord, {"tenant": caller.tenant, "kind": AGENTS}
+    )
+    return QuotaView(AGENTS, None if quota is None else quota.most, used)
 
 
 async def set_quota(
@@ -59,12 +62,12 @@ async def set_quota(
     while True:
         now = plane.store.now()
         audit_row = entry(caller, "quota.set", target=AGENTS, now=now, most=most)
-        quota = await plane.store.find("quota", key)
+        quota = await plane.store.find(QuotaRecord, key)
         if quota is None:
             first: Row = {"most": most, "revision": 1}
             change = Change("", (), (Put("quota", key, first), audit_row))
         else:
-            revision = cast(int, quota["revision"])
+            revision = quota.revision
             row: Row = {"most": most, "revision": revision + 1}
             guard = Is("quota", key, {"revision": revision})
             change = Change("", (guard,), (Set("quota", key, row), audit_row))

@@ -17,7 +17,7 @@ from tenure.core.errors import Conflict, ConflictCode, PlanUnknown
 from tenure.core.events import agent_event
 from tenure.core.operation import CLOSED, OperationState
 from tenure.core.progress import Progress
-from tenure.core.records import OperationRecord
+from tenure.core.records import AgentRecord, OperationRecord
 from tenure.plans.agents.inputs import AgentInput, QueuedInput, VerbInput, read_stored
 from tenure.plans.agents.lifecycle import CLOSING, VERBS, input_type, read_input
 from tenure.plans.agents.steps import LOCK_STEP, RUNTIME_STEP, LockResult
@@ -95,11 +95,11 @@ class AgentSubject:
         """A verb that has closed its agent cannot be cancelled until it has the lock."""
         if operation.kind not in CLOSING or input_of_row(operation).queued:
             return
-        agent = await store.find("agent", (operation.agent,))
-        if agent is not None and agent["next"] == operation.id:
+        agent = await store.find(AgentRecord, (operation.agent,))
+        if agent is not None and agent.next == operation.id:
             message = (
-                f"operation {operation.id!s} has closed the agent and waits for operation"
-                f" {agent['operation']!s}; cancel it after that one has ended"
+                f"operation {operation.id} has closed the agent and waits for operation"
+                f" {agent.operation}; cancel it after that one has ended"
             )
             raise Conflict(message, code=ConflictCode.NOT_ITS_TURN, holder=operation.id)
 

@@ -24,7 +24,7 @@ from tenure.core import agent as core
 from tenure.core.agent import AGENT, AgentState, AgentTrigger
 from tenure.core.errors import Conflict, ConflictCode, IllegalTransition, PlanUnknown
 from tenure.core.operation import CLOSED, RecordKind
-from tenure.core.records import OperationRecord
+from tenure.core.records import AgentRecord, NamedAgentRecord, OperationRecord
 from tenure.core.roles import Caller, Role
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents.delete import DeleteOptions
@@ -44,7 +44,7 @@ async def admit_verb(
     plane: Plane,
     caller: Caller,
     verb: LifecycleVerb,
-    row: Row,
+    row: NamedAgentRecord,
     options: VerbOptions,
     *,
     now: float,
@@ -55,9 +55,9 @@ async def admit_verb(
 
     `queue`: if another operation has the agent's lock, the verb is queued and not refused.
     """
-    uid, state, holder = str(row["uid"]), row["state"], row["operation"]
+    uid, state, holder = row.uid, row.state, row.operation
     audit_row = audit.entry(
-        caller, verb.audit, target=uid, now=now, name=row["name"], operation=operation
+        caller, verb.audit, target=uid, now=now, name=row.name, operation=operation
     )
     queued = await _queued_operation(plane, row)
     try:
@@ -66,16 +66,16 @@ async def admit_verb(
         if not queue or refused.code != ConflictCode.OPERATION_IN_PROGRESS:
             raise
         return _enqueue(caller, verb, row, options, operation=operation, audit_row=audit_row)
-    generation = cast(int, row["generation"]) + 1
+    generation = row.generation + 1
     start = await _start(plane, caller, verb, row, options, then=then, operation=operation, now=now)
     lock: Row = {"next": operation} if holder else {"operation": operation, "next": None}
     as_read: Row = {
-        "generation": row["generation"], "state": state, "operation": holder, "next": row["next"],
+        "generation": row.generation, "state": state, "operation": holder, "next": row.next,
     }  # fmt: skip
     guards = (Is("agent", (uid,), as_read), *start.guards)
     change = {"generation": generation, **start.change, **lock}
     writes: Writes = (Set("agent", (uid,), change), *start.writes, audit_row)
-    closed = [str(one) for one in (holder, queued) if one]
+    closed = [one for one in (holder, queued) if one]
     for one in closed:
         closing = await _notify_lock_holder(plane, one, by=operation, now=now)
         guards += closing.guards
@@ -98,14 +98,14 @@ async def _start(
     plane: Plane,
     caller: Caller,
     verb: LifecycleVerb,
-    row: Row,
+    row: NamedAgentRecord,
     options: VerbOptions,
     *,
     then: AgentState,
     operation: str,
     now: float,
 ) -> VerbStart:
-    uid, epoch = str(row["uid"]), cast(int, row["epoch"]) + 1
+    uid, epoch = row.uid, row.epoch + 1
     guards = await ownership.guards_of(plane, row) if verb.needs_open_owner else ()
     values = await _read_input(plane, caller, row, options, epoch=epoch)
     waits = await acknowledgements.await_subscribers(
@@ -114,45 +114,45 @@ async def _start(
     writes: Writes = waits.writes
     if verb.is_announced:
         event = agent_event_row(
-            caller.tenant, uid, operation, then, name=str(row["name"]), by=verb.name, now=now
+            caller.tenant, uid, operation, then, name=row.name, by=verb.name, now=now
         )
         writes = (event, *writes)
     change: Row = {"epoch": epoch, "state": then, "updated_at": now}
     return VerbStart((*guards, *waits.guards), change, writes, values)
 
 
-def _state_after(verb: LifecycleVerb, row: Row, *, queued: str = "") -> AgentState:
+def _state_after(verb: LifecycleVerb, row: NamedAgentRecord, *, queued: str = "") -> AgentState:
     """The state that the verb leads to; Conflict if the agent's state or lock forbids the verb.
 
     A verb that closes the agent does not wait for a queued operation, but takes its place.
     """
-    state = AgentState(str(row["state"]))
-    if (row["next"] is not None and not queued) or not verb.interrupts(state):
+    state = AgentState(row.state)
+    if (row.next is not None and not queued) or not verb.interrupts(state):
         refuse_locked(row)
     try:
         return AgentState(AGENT.after(state, cast(AgentTrigger, verb.request)))
     except IllegalTransition:
-        if row["operation"] is not None:
+        if row.operation is not None:
             refuse_locked(row)
         word = verb.name.removesuffix("_agent")
-        message = f"agent {row['name']!s} is {state}; {word} is not possible in this state"
-        raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=str(row["uid"])) from None
+        message = f"agent {row.name} is {state}; {word} is not possible in this state"
+        raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=row.uid) from None
 
 
 async def _read_input(
-    plane: Plane, caller: Caller, row: Row, options: VerbOptions, *, epoch: int
+    plane: Plane, caller: Caller, row: NamedAgentRecord, options: VerbOptions, *, epoch: int
 ) -> VerbInput:
     """The input of the verb's steps, read from the agent of this row."""
-    uid, stored = str(row["uid"]), stored_spec(row)
+    uid, stored = row.uid, stored_spec(row)
     spec = msgspec.convert(stored.spec, SpecParts)
     drain_seconds = options.drain_seconds
     if not isinstance(drain_seconds, float | int):
         drain_seconds = spec.runtime.drain_seconds
     holds = await holdings_of(plane, caller.tenant, uid)
     values = VerbInput(
-        name=str(row["name"]),
-        was=core.resting_state_of(AgentState(str(row["state"]))),
-        after=str(row["operation"] or ""),
+        name=row.name,
+        was=core.resting_state_of(AgentState(row.state)),
+        after=row.operation or "",
         spec=stored.spec,
         runtime=stored.runtime,
         runtimes=holds.get("runtime", []),
@@ -163,8 +163,8 @@ async def _read_input(
     )
     if not isinstance(options, DeleteOptions) or options.cascade:
         return values  # in a cascade the edges to its owners stay: it finds the agent by them
-    owners = await ownership.owners_of(plane, uid) if row["parent"] else ()
-    return msgspec.structs.replace(values, owners=[str(one["owner"]) for one in owners])
+    owners = await ownership.owners_of(plane, uid) if row.parent else ()
+    return msgspec.structs.replace(values, owners=[one.owner for one in owners])
 
 
 async def _notify_lock_holder(plane: Plane, holder: str, *, by: str, now: float) -> Change:
@@ -194,62 +194,62 @@ async def _notify_lock_holder(plane: Plane, holder: str, *, by: str, now: float)
 # --- a queued verb --------------------------------------------------------------------------------
 
 
-async def _queued_operation(plane: Plane, row: Row) -> str:
+async def _queued_operation(plane: Plane, row: AgentRecord) -> str:
     """The operation that is queued for the agent of this row; empty: none.
 
     An operation that waits for the lock because it has closed the agent is not queued.
     """
-    waiting = await plane.store.find(OperationRecord, (str(row["next"]),)) if row["next"] else None
+    waiting = await plane.store.find(OperationRecord, (row.next,)) if row.next else None
     return waiting.id if waiting is not None and input_of_row(waiting).queued else ""
 
 
 def _enqueue(
     caller: Caller,
     verb: LifecycleVerb,
-    row: Row,
+    row: NamedAgentRecord,
     options: VerbOptions,
     *,
     operation: str,
     audit_row: Put,
 ) -> Admission:
     """Take the one place behind the operation with the agent's lock; the agent stays as it is."""
-    uid, holder, generation = str(row["uid"]), row["operation"], cast(int, row["generation"]) + 1
-    if row["next"] is not None:
-        message = f"operation {row['next']!s} waits for this agent already, and only one can wait"
-        raise Conflict(message, code=ConflictCode.QUEUE_FULL, holder=str(row["next"]))
+    uid, holder, generation = row.uid, row.operation, row.generation + 1
+    if row.next is not None:
+        message = f"operation {row.next} waits for this agent already, and only one can wait"
+        raise Conflict(message, code=ConflictCode.QUEUE_FULL, holder=row.next)
     if not verb.can_queue:
         message = (
             f"operation {holder!s} works on this agent, and a {verb.name.removesuffix('_agent')}"
             " is never queued; cancel that operation, or delete the agent"
         )
         raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=str(holder))
-    free: Row = {"generation": row["generation"], "operation": holder, "next": None}
+    free: Row = {"generation": row.generation, "operation": holder, "next": None}
     taken: Row = {"generation": generation, "next": operation}
     queued = QueuedInput(
-        name=str(row["name"]),
+        name=row.name,
         principal=caller.principal,
-        was=core.resting_state_of(AgentState(str(row["state"]))),
+        was=core.resting_state_of(AgentState(row.state)),
         after=str(holder),
     )
     guards, writes = (Is("agent", (uid,), free),), (Set("agent", (uid,), taken), audit_row)
     return Admission(uid, generation, guards, writes, plain_fields(options, queued))
 
 
-async def start_queued(plane: Plane, row: Row, operation: OperationRecord) -> Change:
+async def start_queued(plane: Plane, row: NamedAgentRecord, operation: OperationRecord) -> Change:
     """The change that starts a queued verb on its agent, whose lock is free.
 
     The verb is checked as if it were requested at this moment: Conflict if it is refused.
     """
     verb, name, now = VERBS[operation.kind], operation.id, plane.store.now()
-    caller = Caller(operation.tenant, str(operation.principal), Role.OPERATOR)
+    caller = Caller(operation.tenant, operation.principal, Role.OPERATOR)
     stored: PlainData = {
         key: value for key, value in input_of(operation).items() if key != "queued"
     }
     options = read_options(verb.name, stored)
-    then = _state_after(verb, {**row, "next": None})
+    then = _state_after(verb, row._replace(next=None))
     start = await _start(plane, caller, verb, row, options, then=then, operation=name, now=now)
-    revision, key = operation.revision, (str(row["uid"]),)
-    waits: Row = {"state": row["state"], "operation": None, "next": name}
+    revision, key = operation.revision, (row.uid,)
+    waits: Row = {"state": row.state, "operation": None, "next": name}
     mine: Row = {
         "input": encode({**stored, **plain_fields(start.input)}), "revision": revision + 1,
     }  # fmt: skip

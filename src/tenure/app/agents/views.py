@@ -15,13 +15,19 @@ from tenure.core.agent import NAME, AgentState, Verb
 from tenure.core.errors import NotFound
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.plan import Plan
-from tenure.core.records import IntentRecord, OperationRecord
+from tenure.core.records import (
+    AgentNameRecord,
+    AgentRecord,
+    IntentRecord,
+    NamedAgentRecord,
+    OperationRecord,
+    is_agent,
+)
 from tenure.core.roles import Caller
 from tenure.plans.agents.inputs import PlainData
 from tenure.plans.agents.steps import RUNTIME_STEP, RuntimeResult
 from tenure.ports.plane_api import HeldResource
 from tenure.ports.runtime import LogPart, RuntimeProvider
-from tenure.ports.store import Row
 
 
 class AgentView(NamedTuple):
@@ -64,9 +70,9 @@ class PlannedStep(NamedTuple):
     """The key of its resource; empty if it makes none, or if the agent does not exist yet."""
 
 
-def etag(row: Row) -> str:
+def etag(row: AgentRecord) -> str:
     """The agent's etag, which changes with its generation and state."""
-    return f"{row['generation']!s}-{row['state']!s}"
+    return f"{row.generation}-{row.state}"
 
 
 class StoredSpec(Struct, frozen=True):
@@ -78,25 +84,24 @@ class StoredSpec(Struct, frozen=True):
     """The runtime settings of the spec, with the digests of the files that it starts."""
 
 
-def stored_spec(row: Row) -> StoredSpec:
+def stored_spec(row: AgentRecord) -> StoredSpec:
     """The stored spec of the agent; empty once the agent is deleted."""
-    return decode(cast(str, row["spec"]), type=StoredSpec) if row["spec"] else StoredSpec()
+    return decode(row.spec, type=StoredSpec) if row.spec else StoredSpec()
 
 
-def serving_of(row: Row) -> RuntimeResult:
+def serving_of(row: AgentRecord) -> RuntimeResult:
     """The runtime to which invocations of the agent are passed, or were passed last."""
-    text = row["serving"]
-    return decode(cast(str, text), type=RuntimeResult) if text else RuntimeResult()
+    return decode(row.serving, type=RuntimeResult) if row.serving else RuntimeResult()
 
 
-async def get_agent_row(plane: Plane, caller: Caller, name: str) -> Row:
+async def get_agent_row(plane: Plane, caller: Caller, name: str) -> NamedAgentRecord:
     """The row of an agent by its name or uid; NotFound if this tenant has none."""
     uid: str | None = name
     if NAME.fullmatch(name):
-        taken = await plane.store.find("agent_name", (caller.tenant, name))
-        uid = None if taken is None else str(taken["agent"])
-    row = None if uid is None else await plane.store.find("agent", (uid,))
-    if row is None or row["tenant"] != caller.tenant or row["state"] is None:
+        taken = await plane.store.find(AgentNameRecord, (caller.tenant, name))
+        uid = None if taken is None else taken.agent
+    row = None if uid is None else await plane.store.find(AgentRecord, (uid,))
+    if row is None or row.tenant != caller.tenant or not is_agent(row):
         raise NotFound(f"there is no agent {name}")
     return row
 
@@ -122,11 +127,11 @@ async def list_agents(
     last = (caller.tenant, after)
     while len(found) < limit:
         names = await plane.store.list_rows(
-            "agent_name", {"tenant": caller.tenant}, after=last, limit=limit
+            AgentNameRecord, {"tenant": caller.tenant}, after=last, limit=limit
         )
         for named in names:
-            row = await plane.store.find("agent", (str(named["agent"]),))
-            if row is None or (states and row["state"] not in states):
+            row = await plane.store.find(AgentRecord, (named.agent,))
+            if row is None or not is_agent(row) or (states and row.state not in states):
                 continue
             view = _view(row)
             has = view.spec.get("labels", {})
@@ -134,18 +139,18 @@ async def list_agents(
                 found.append(view)
         if len(names) < limit:
             break
-        last = (caller.tenant, str(names[-1]["name"]))
+        last = (caller.tenant, names[-1].name)
     return found[:limit]
 
 
 async def list_resources(plane: Plane, caller: Caller, name: str) -> list[ResourceView]:
     """The resources that providers hold, or may hold, for an agent."""
     row = await get_agent_row(plane, caller, name)
-    found = await plane.store.list_resources(caller.tenant, str(row["uid"]))
+    found = await plane.store.list_resources(caller.tenant, row.uid)
     unused = serving_of(row).instead_of
     return [
         ResourceView(
-            one.slot, one.key, str(one.state), str(one.operation),
+            one.slot, one.key, one.state, one.operation,
             one.step,
         )
         for one in found
@@ -160,7 +165,7 @@ async def holdings_of(plane: Plane, tenant: str, agent: str) -> dict[str, list[H
     for one in await plane.store.list_resources(tenant, agent):
         if not one.slot:
             continue
-        operation = str(one.operation)
+        operation = one.operation
         if operation not in generations:
             row = await plane.store.find(OperationRecord, (operation,))
             generations[operation] = 0 if row is None else row.generation
@@ -169,15 +174,17 @@ async def holdings_of(plane: Plane, tenant: str, agent: str) -> dict[str, list[H
     return holds
 
 
-def key_of(plane: Plane, row: Row, slot: str, resource: HeldResource) -> ResourceKey:
+def key_of(plane: Plane, row: AgentRecord, slot: str, resource: HeldResource) -> ResourceKey:
     """The key of a resource that the agent of this row holds."""
     return resource_key(
-        plane.id, tenant=str(row["tenant"]), agent=str(row["uid"]), generation=resource.generation,
+        plane.id, tenant=row.tenant, agent=row.uid, generation=resource.generation,
         slot=slot, name=resource.step, text=resource.key,
     )  # fmt: skip
 
 
-def preview_plan(plane: Plane, verb: Verb, row: Row | None) -> tuple[Plan, list[PlannedStep]]:
+def preview_plan(
+    plane: Plane, verb: Verb, row: AgentRecord | None
+) -> tuple[Plan, list[PlannedStep]]:
     """The plan that a verb would follow now, and its steps with the keys of their resources."""
     plan = plane.catalogue.newest(verb)
     steps: list[PlannedStep] = []
@@ -185,8 +192,8 @@ def preview_plan(plane: Plane, verb: Verb, row: Row | None) -> tuple[Plan, list[
         key = ""
         if step.slot and row is not None:
             key = resource_key(
-                plane.id, tenant=str(row["tenant"]), agent=str(row["uid"]),
-                generation=cast(int, row["generation"]) + 1, slot=step.slot, name=step.name,
+                plane.id, tenant=row.tenant, agent=row.uid,
+                generation=row.generation + 1, slot=step.slot, name=step.name,
             ).text  # fmt: skip
         undo = "call" if step.undoes else str(step.undo or "")
         steps.append(PlannedStep(step.name, str(step.kind), undo, step.slot, key))
@@ -211,7 +218,7 @@ async def _runtime(
     """The newest runtime that the agent holds or may hold; without one, the last that it had."""
     row = await get_agent_row(plane, caller, name)
     unused = serving_of(row).instead_of
-    holds = (await holdings_of(plane, caller.tenant, str(row["uid"]))).get("runtime", [])
+    holds = (await holdings_of(plane, caller.tenant, row.uid)).get("runtime", [])
     holds = [one for one in holds if one.key != unused]
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
     resource = holds[0] if holds else await _last_runtime(plane, row)
@@ -220,9 +227,9 @@ async def _runtime(
     return runtime, key_of(plane, row, "runtime", resource)
 
 
-async def _last_runtime(plane: Plane, row: Row) -> HeldResource | None:
+async def _last_runtime(plane: Plane, row: AgentRecord) -> HeldResource | None:
     """The runtime of the agent's last operation that had one: its log may outlive it."""
-    operations = [one async for one in every(plane.store, OperationRecord, {"agent": row["uid"]})]
+    operations = [one async for one in every(plane.store, OperationRecord, {"agent": row.uid})]
     for one in reversed(operations):
         intent = await plane.store.find(IntentRecord, (one.id, RUNTIME_STEP))
         if intent is not None and intent.slot == "runtime":
@@ -231,17 +238,17 @@ async def _last_runtime(plane: Plane, row: Row) -> HeldResource | None:
     return None
 
 
-def _view(row: Row) -> AgentView:
+def _view(row: NamedAgentRecord) -> AgentView:
     return AgentView(
-        str(row["uid"]),
-        str(row["name"]),
-        AgentState(str(row["state"])),
-        cast(int, row["generation"]),
-        cast(int, row["epoch"]),
-        str(row["next"] or row["operation"] or ""),
-        str(row["parent"] or ""),
+        row.uid,
+        row.name,
+        AgentState(row.state),
+        row.generation,
+        row.epoch,
+        row.next or row.operation or "",
+        row.parent or "",
         stored_spec(row).spec,
-        cast(float, row["created_at"]),
-        cast(float, row["updated_at"]),
+        row.created_at,
+        row.updated_at,
         etag(row),
     )

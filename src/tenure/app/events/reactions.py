@@ -14,6 +14,7 @@ from tenure.app.plane import Plane
 from tenure.core.agent import AgentState
 from tenure.core.errors import Unavailable
 from tenure.core.events import agent_event
+from tenure.core.records import AgentRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.bus import Outgoing
 from tenure.ports.store import Change, Drop, Is
@@ -35,7 +36,7 @@ async def remove_webhooks(plane: Plane, event: Outgoing) -> None:
     Unavailable while one has not received it: the event is delivered again, for a limited time.
     """
     caller = Caller(event.tenant, f"event {event.id}", Role.OPERATOR)
-    agent = await plane.store.find("agent", (event.agent,))
+    agent = await plane.store.find(AgentRecord, (event.agent,))
     waits: list[str] = []
     for row in await subscriptions.rows_of(plane, event.tenant):
         if row["agent"] != event.agent:
@@ -53,10 +54,10 @@ async def release_quota(plane: Plane, event: Outgoing) -> None:
     key = (event.tenant, AGENTS, event.agent)
     if await plane.store.find("reservation", key) is None:
         return
-    agent = await plane.store.find("agent", (event.agent,))
-    if agent is None or agent["state"] not in NOT_THERE:
+    agent = await plane.store.find(AgentRecord, (event.agent,))
+    if agent is None or agent.state not in NOT_THERE:
         return
-    guard = Is("agent", (event.agent,), {"state": agent["state"]})
+    guard = Is.of(agent, "state")
     await plane.store.commit(Change("", (guard,), (Drop("reservation", key),)))
 
 

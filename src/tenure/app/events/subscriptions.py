@@ -25,6 +25,7 @@ from tenure.core.egress import target_of
 from tenure.core.errors import Conflict, ConflictCode, Invalid, NotFound
 from tenure.core.ids import uuid7
 from tenure.core.limits import PAGE_MAX, SUBSCRIPTIONS_MAX
+from tenure.core.records import AgentRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.core.subscription import NAME, SUBJECT, SubscriptionKind
 from tenure.plans.agents.lifecycle import WAITED_FOR
@@ -207,13 +208,13 @@ async def _ownership_edges(
     asks = await ownership.agent_that_asks(plane, caller)
     if asks is not None:
         guards += await ownership.guards_below(plane, asks)
-    about = await plane.store.find("agent", (agent,)) if agent else None
+    about = await plane.store.find(AgentRecord, (agent,)) if agent else None
     if about is not None:
-        if about["state"] in ownership.GOING:
-            message = f"agent {about['name']!s} is {about['state']!s}: nobody subscribes to it now"
+        if about.state in ownership.GOING:
+            message = f"agent {about.name} is {about.state}: nobody subscribes to it now"
             raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=agent)
-        guards += (Is("agent", (agent,), {"tenant": caller.tenant, "state": about["state"]}),)
-    for uid in dict.fromkeys(str(one["uid"]) for one in (about, asks) if one is not None):
+        guards += (Is("agent", (agent,), {"tenant": caller.tenant, "state": about.state}),)
+    for uid in dict.fromkeys(one.uid for one in (about, asks) if one is not None):
         writes += (ownership.put_edge(caller.tenant, uid, EdgeKind.WEBHOOK, name, now=now),)
     return ChangePart(guards, writes)
 
@@ -337,9 +338,9 @@ async def has_received_all(plane: Plane, subscription: Row) -> bool:
     return len(rows) < PAGE_MAX and not any(event_filter.has(row) for row in rows)
 
 
-async def may_be_removed(plane: Plane, subscription: Row, agent: Row | None) -> bool:
+async def may_be_removed(plane: Plane, subscription: Row, agent: AgentRecord | None) -> bool:
     """Whether a subscription to a deleted agent may be removed: it has its events, or was late."""
-    since = cast(float, agent["updated_at"]) if agent else 0.0
+    since = (agent.updated_at or 0.0) if agent else 0.0
     return plane.store.now() > since + LAST_EVENT_SECONDS or await has_received_all(
         plane, subscription
     )
@@ -417,7 +418,7 @@ async def _check_request(plane: Plane, caller: Caller, request: SubscriptionRequ
         )
     if not request.agent:
         return ""
-    return str((await get_agent_row(plane, caller, request.agent))["uid"])
+    return (await get_agent_row(plane, caller, request.agent)).uid
 
 
 def _seal_secret(plane: Plane, name: str, secret: bytes) -> str:

@@ -6,7 +6,7 @@ them, once for each idempotency key.
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -36,7 +36,8 @@ from tenure.core.errors import (
 from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, INPUT_BYTES_MAX
 from tenure.core.operation import OperationState, RecordKind
-from tenure.ports.store import Change, Header, Is, Line, Put, Ring, Row, Set, Writes, together
+from tenure.core.records import AgentRecord
+from tenure.ports.store import Change, Header, Is, Line, Put, Ring, Set, Writes, together
 
 LOCK = Header("agent", ("uid",), ("tenant", "generation", "operation"), adds=True)
 OPERATION = Header(
@@ -205,24 +206,23 @@ async def _lock_row(
 ) -> Admission:
     """Lock the row that the caller names, or a new one; its generation counts the operations."""
     uid = command.agent or uuid7(now, plane.entropy.bits())
-    row = await plane.store.find("agent", (uid,)) if command.agent else None
+    row = await plane.store.find(AgentRecord, (uid,)) if command.agent else None
     if row is None:
         line = (uid, command.tenant, 1, operation)
         return Admission(uid, 1, headers=(LOCK,), lines=(line,), is_new=not command.agent)
-    if row["tenant"] != command.tenant:
+    if row.tenant != command.tenant:
         message = f"there is no agent {uid}"
         raise NotFound(message)
     refuse_locked(row)
-    generation = cast(int, row["generation"])
-    free: Row = {"generation": generation, "operation": None, "next": None}
-    taken: Row = {"generation": generation + 1, "operation": operation}
-    guard, write = Is("agent", (uid,), free), Set("agent", (uid,), taken)
-    return Admission(uid, generation + 1, (guard,), (write,))
+    generation = row.generation + 1
+    guard = Is.of(row, "generation", "operation", "next")
+    write = Set("agent", (uid,), {"generation": generation, "operation": operation})
+    return Admission(uid, generation, (guard,), (write,))
 
 
-def refuse_locked(lock: Row) -> None:
+def refuse_locked(lock: AgentRecord) -> None:
     """Raise Conflict if an operation has this lock, or waits for it."""
-    holder = str(lock["operation"] or lock["next"] or "")
+    holder = lock.operation or lock.next
     if holder:
         message = f"operation {holder} works on this agent; wait for it or cancel it"
         raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=holder)

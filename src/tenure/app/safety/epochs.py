@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import every
@@ -33,7 +33,7 @@ from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, ConflictCode, ProviderError
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import IntentState
-from tenure.core.records import AuditRecord, OperationRecord, PlaneRecord
+from tenure.core.records import AgentRecord, AuditRecord, OperationRecord, PlaneRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Is, Row, Set
 
@@ -104,13 +104,13 @@ async def _write_epoch(plane: Plane, theirs: int) -> None:
     if pause.epoch == theirs:
         await plane.store.commit(Change("", (), (Set("plane", PLANE_ROW, columns),)))
         return
-    async for agent in every(plane.store, "agent"):
+    async for agent in every(plane.store, AgentRecord):
         raised: Row = {
             column: pause.epoch * SPAN + value % SPAN
             for column in ("generation", "epoch")
-            if (value := cast("int | None", agent[column])) is not None
+            if (value := getattr(agent, column)) is not None
         }
-        await plane.store.commit(Change("", (), (Set("agent", (str(agent["uid"]),), raised),)))
+        await plane.store.commit(Change("", (), (Set("agent", (agent.uid,), raised),)))
     await plane.store.begin_epoch(pause.epoch)
     owner = Caller(TENANT, "plane", Role.ADMIN)
     audit_row = entry(
@@ -282,15 +282,15 @@ async def review(plane: Plane, caller: Caller) -> Review:
     ours: dict[str, set[str]] = {slot: set() for slot in theirs}
     missing: list[Missing] = []
     stand: dict[Standing, list[ReadyAgent]] = {stands: [] for stands in Standing}
-    ready: list[Row] = []
-    async for agent in every(plane.store, "agent"):
-        tenant, uid = str(agent["tenant"]), str(agent["uid"])
+    ready: list[AgentRecord] = []
+    async for agent in every(plane.store, AgentRecord):
+        tenant, uid = agent.tenant, agent.uid
         for intent in await plane.store.list_resources(tenant, uid):
             slot, key = intent.slot, intent.key
             ours.setdefault(slot, set()).add(key)
             if intent.state == IntentState.PRESENT and slot in theirs and key not in theirs[slot]:
-                missing.append(Missing(uid, str(agent["name"] or ""), tenant, slot, key))
-        if agent["state"] == AgentState.READY and is_at_rest(agent):
+                missing.append(Missing(uid, agent.name or "", tenant, slot, key))
+        if agent.state == AgentState.READY and is_at_rest(agent):
             ready.append(agent)
         if len(ready) == AT_ONCE:
             await _group_by_standing(plane, calls, ready, stand)
@@ -327,16 +327,16 @@ async def _list_owned(plane: Plane, slot: str) -> dict[str, str]:
 async def _group_by_standing(
     plane: Plane,
     calls: _ReviewCalls,
-    ready: Sequence[Row],
+    ready: Sequence[AgentRecord],
     stand: Mapping[Standing, list[ReadyAgent]],
 ) -> None:
     """Add each of these agents to the list of its standing."""
     all_stand = await asyncio.gather(*(_standing_of(plane, calls, one) for one in ready))
     for row, stands in zip(ready, all_stand, strict=True):
-        stand[stands].append(ReadyAgent(str(row["uid"]), str(row["name"]), str(row["tenant"])))
+        stand[stands].append(ReadyAgent(row.uid, row.name or "", row.tenant))
 
 
-async def _standing_of(plane: Plane, calls: _ReviewCalls, row: Row) -> Standing:
+async def _standing_of(plane: Plane, calls: _ReviewCalls, row: AgentRecord) -> Standing:
     """The standing of one agent; other resources are inspected only if its runtime is dead."""
 
     async def inspected(held: AgentResource) -> AgentResource:

@@ -16,9 +16,9 @@ from tenure.app.agents.views import holdings_of, key_of, serving_of
 from tenure.app.plane import Plane
 from tenure.app.safety.pause import SPAN
 from tenure.core.ids import ResourceKey
+from tenure.core.records import AgentRecord
 from tenure.ports.credentials import Credentials
 from tenure.ports.provider import Observation, Presence
-from tenure.ports.store import Row
 
 RUNTIME, CREDENTIALS = "runtime", "credentials"
 PRESENT = (Presence.READY, Presence.STARTING)
@@ -60,29 +60,31 @@ class AgentResource(NamedTuple):
         return self.slot == RUNTIME and self.seen is not None and self.seen.presence in DEAD
 
 
-def is_at_rest(row: Row) -> bool:
+def is_at_rest(row: AgentRecord) -> bool:
     """Whether no operation has the agent's lock or waits for it: its resources do not change."""
-    return row["operation"] is None and row["next"] is None
+    return row.operation is None and row.next is None
 
 
-async def held_by(plane: Plane, row: Row) -> list[AgentResource]:
+async def held_by(plane: Plane, row: AgentRecord) -> list[AgentResource]:
     """The resources that the agent holds by our records, without an observation."""
     serving = serving_of(row)
     return [
         AgentResource(slot, key_of(plane, row, slot, one), one.operation)
-        for slot, holds in (await holdings_of(plane, str(row["tenant"]), str(row["uid"]))).items()
+        for slot, holds in (await holdings_of(plane, row.tenant, row.uid)).items()
         for one in holds
         if one.key != serving.instead_of and slot in plane.providers
     ]
 
 
-async def is_open(plane: Plane, row: Row) -> bool:
+async def is_open(plane: Plane, row: AgentRecord) -> bool:
     """Whether the credentials provider mints for the agent."""
     credentials = cast("Credentials | None", plane.providers.get(CREDENTIALS))
-    return credentials is None or await credentials.is_open(str(row["tenant"]), str(row["uid"]))
+    return credentials is None or await credentials.is_open(row.tenant, row.uid)
 
 
-def standing(row: Row, resource: Iterable[AgentResource], *, is_open: bool | None) -> Standing:
+def standing(
+    row: AgentRecord, resource: Iterable[AgentResource], *, is_open: bool | None
+) -> Standing:
     """The agent's standing by the observations of one pass; `is_open` is None if it is unknown.
 
     While the runtime is not dead, other resources need no observation.
@@ -104,6 +106,6 @@ def standing(row: Row, resource: Iterable[AgentResource], *, is_open: bool | Non
     return Standing.NEEDS_RUNTIME if rest else Standing.UNVERIFIED
 
 
-def _was_made_after_restore(row: Row, resource: AgentResource) -> bool:
+def _was_made_after_restore(row: AgentRecord, resource: AgentResource) -> bool:
     """Whether it was made in the epoch to which the agent's generation was raised last."""
-    return resource.key.generation // SPAN == cast(int, row["generation"]) // SPAN
+    return resource.key.generation // SPAN == row.generation // SPAN

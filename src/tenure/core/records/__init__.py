@@ -6,7 +6,13 @@ record type goes to the end.
 
 from typing import Any
 
-from tenure.core.records.agent import AgentNameRecord, AgentRecord, EdgeRecord
+from tenure.core.records.agent import (
+    AgentNameRecord,
+    AgentRecord,
+    EdgeRecord,
+    NamedAgentRecord,
+    is_agent,
+)
 from tenure.core.records.event import (
     AwaitedRecord,
     CursorRecord,
@@ -73,6 +79,7 @@ __all__ = [
     "JournalRecord",
     "LeaseRecord",
     "LetterRecord",
+    "NamedAgentRecord",
     "OperationRecord",
     "OutboxRecord",
     "ParkedRecord",
@@ -85,6 +92,7 @@ __all__ = [
     "TokenRecord",
     "TombstoneRecord",
     "columns_of",
+    "is_agent",
     "key_of",
     "row_of",
     "table_of",

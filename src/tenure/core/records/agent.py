@@ -5,7 +5,7 @@ agent.  A plan that is about no agent locks a row which has only a tenant and a 
 other column of the table may be NULL.
 """
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeGuard
 
 from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
@@ -42,6 +42,31 @@ class AgentRecord(NamedTuple):
     """When its creation was accepted."""
     updated_at: float | None
     """When its row was last changed for a reason that callers see."""
+
+
+class NamedAgentRecord(AgentRecord):
+    """The row of an agent, and not of a lock without an agent.
+
+    It is the same table, in a narrower type: these columns of an agent are never NULL.  A row is
+    seen as this type by `cast` or `is_agent`, so no value is converted.
+    """
+
+    __slots__ = ()
+    name: str
+    """The name that people use for it."""
+    state: str
+    """Where it is in its life."""
+    epoch: int
+    """Raised whenever the agent is closed."""
+    created_at: float
+    """When its creation was accepted."""
+    updated_at: float
+    """When its row was last changed for a reason that callers see."""
+
+
+def is_agent(row: AgentRecord) -> TypeGuard[NamedAgentRecord]:
+    """Whether the row is an agent: a lock without an agent has no state."""
+    return row.state is not None
 
 
 @row_of("agent_name", key=("tenant", "name"))

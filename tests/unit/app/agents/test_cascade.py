@@ -24,6 +24,7 @@ from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict, LimitExceeded
 from tenure.core.limits import OWNERS_MAX
+from tenure.core.records import AgentRecord
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Change, Put
 from tenure.testing.faults import Fault
@@ -112,7 +113,7 @@ def test_a_small_graph_ends_as_the_reference_says(seed):
         root = rng.randrange(count)
         uids = await made(harness, count, owns)
         wanted = reference(count, owns, root) - {root}
-        row = await harness.plane.store.find("agent", (uids[root],))
+        row = await harness.plane.store.find(AgentRecord, (uids[root],))
         assert row is not None
         shown = await cascade.tree(harness.plane, row, limit=1_000)
         fated = {uids.index(one.target) for one in shown if one.fate == "delete"}
@@ -365,7 +366,7 @@ def test_a_graph_of_ten_thousand_agents_agrees_with_the_reference(tmp_path: Path
         owns = {(a, b) for a, b in owns if b % 997 and a != b}
         plane, uid = await written(tmp_path, count, owns)
         for root in (0, 997, rng.randrange(1, 900), rng.randrange(count)):
-            row = await plane.store.find("agent", (uid[root],))
+            row = await plane.store.find(AgentRecord, (uid[root],))
             assert row is not None
             shown = await cascade.tree(plane, row, limit=100_000)
             fated = {int(one.target, 16) for one in shown if one.fate == "delete"}
@@ -379,10 +380,10 @@ def test_a_chain_that_is_too_deep_is_walked_all_the_same(tmp_path: Path):
     async def play():
         count = 1_500
         plane, uid = await written(tmp_path, count, {(n, n + 1) for n in range(count - 1)})
-        bottom = await plane.store.find("agent", (uid[-1],))
+        bottom = await plane.store.find(AgentRecord, (uid[-1],))
         assert bottom is not None
         assert len(await ownership.guards_of(plane, bottom)) == count - 1
-        top = await plane.store.find("agent", (uid[0],))
+        top = await plane.store.find(AgentRecord, (uid[0],))
         assert top is not None
         shown = await cascade.tree(plane, top, limit=count)
         assert [one.fate for one in shown] == ["delete"] * (count - 1)

@@ -14,8 +14,9 @@ from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Invalid
+from tenure.core.records import EdgeRecord, key_of
 from tenure.core.subscription import SubscriptionKind
-from tenure.ports.store import Change, Put, Row
+from tenure.ports.store import Change, Put
 from tenure.reconcilers import grants
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term
@@ -231,9 +232,7 @@ def test_every_kind_of_edge_has_a_row_that_says_how_it_ends():
 @agent_test
 async def test_an_edge_of_a_kind_that_only_a_newer_release_knows_is_left_to_that_release(harness):
     uid = await harness.create_ready()
-    edge = {"owner": uid, "kind": "effect", "target": "x", "tenant": TENANT, "on_delete": "revoke"}
-    key = (uid, "effect", "x")
-    columns: Row = {"tenant": TENANT, "on_delete": "revoke", "at": 0.0}
-    await harness.plane.store.commit(Change("", (), (Put("edge", key, columns),)))
+    edge = EdgeRecord(uid, "effect", "x", TENANT, "revoke", 0.0)
+    await harness.plane.store.commit(Change("", (), (Put.of(edge),)))
     assert not await cascade.end_edge(harness.plane, edge)
-    assert await harness.plane.store.find("edge", key) is not None
+    assert await harness.plane.store.find(EdgeRecord, key_of(edge)) is not None

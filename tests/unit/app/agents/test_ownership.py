@@ -28,7 +28,7 @@ async def test_a_create_that_failed_and_was_made_anew_is_owned_once(harness):
     assert failed.state == OperationState.COMPENSATED
 
     async def owned() -> list[str]:
-        return [str(row["target"]) for row in await ownership.owned_by(harness.plane, parent)]
+        return [row.target for row in await ownership.owned_by(harness.plane, parent)]
 
     assert await owned() == [failed.agent]
     again = await harness.create_ready("child", parent="parent")

@@ -40,7 +40,7 @@ from tenure.adapters.engine.temporal.workflow import OperationRun
 from tenure.adapters.engine.waiters import Waiters
 from tenure.core.errors import Defect, EngineError, LeaseLost, StoreError
 from tenure.core.operation import SETTLED, OperationState
-from tenure.core.records import LeaseRecord, OperationRecord
+from tenure.core.records import AgentRecord, LeaseRecord, OperationRecord
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Claims, L, MoveExecutor
 from tenure.ports.entropy import Entropy
@@ -388,9 +388,9 @@ class TemporalEngine(Generic[L]):
         if row.ended_at is not None:
             await self._signal(operation, interrupt=interrupt)
             return
-        agent = await self._store.find("agent", (row.agent,)) or {}
-        about = RunLabels(row.kind, row.agent, str(agent.get("name") or ""))
-        stood = self._store.now() - float(str(row.updated_at)) > self._settings.margin_seconds
+        agent = await self._store.find(AgentRecord, (row.agent,))
+        about = RunLabels(row.kind, row.agent, (agent and agent.name) or "")
+        stood = self._store.now() - row.updated_at > self._settings.margin_seconds
         if stood and await self._is_elsewhere(operation):
             await self._start(operation, about, None, anew=True)
             return

@@ -19,7 +19,7 @@ async def list_events(request: HttpRequest) -> schemas.Events | Stream:
     query = cast(schemas.ListEvents, request.query)
     agent = ""
     if query.agent:
-        agent = str((await get_agent_row(request.plane, request.caller, query.agent))["uid"])
+        agent = (await get_agent_row(request.plane, request.caller, query.agent)).uid
     event_filter = EventFilter(agent, parse_types(query.type), query.operation)
     after = int(query.after or 0)
     if after > POSITION_MAX:

@@ -54,7 +54,7 @@ async def list_operations(request: HttpRequest) -> schemas.Operations:
     query = cast(schemas.ListOperations, request.query)
     agent = ""
     if query.agent:
-        agent = str((await get_agent_row(request.plane, request.caller, query.agent))["uid"])
+        agent = (await get_agent_row(request.plane, request.caller, query.agent)).uid
     rows = await reads.list_operations(
         request.plane, request.tenant, agent=agent, states=query.state, after=query.after,
         limit=query.limit,

@@ -91,7 +91,7 @@ async def list_letters(request: HttpRequest) -> schemas.Letters:
 async def _agent(request: HttpRequest) -> str:
     """The uid of the agent whose dead letters are meant; empty: those of all agents."""
     agent = cast(schemas.OfAgent, request.body).agent
-    return str((await get_agent_row(request.plane, request.caller, agent))["uid"]) if agent else ""
+    return (await get_agent_row(request.plane, request.caller, agent)).uid if agent else ""
 
 
 async def replay_letters(request: HttpRequest) -> schemas.Count:
