@@ -142,7 +142,7 @@ def test_what_the_plane_cannot_do_is_refused_before_anything_is_made(plane, word
 def test_a_command_that_is_not_there_is_foretold_and_its_creation_undone(plane):
     words = ("agent", "create", "never", "--command", "no-such-program")
     told = plane.run(*words, "--dry-run", code=1).stderr
-    assert "it would be undone: command: no-such-program is not to be found on" in told
+    assert "the create would be undone: command: no-such-program is not to be found on" in told
     assert "no-such-program is not to be found on" in plane.run(*words, code=1).stderr
     plane.run("agent", "delete", "never")
 
@@ -241,7 +241,7 @@ def test_an_apply_that_fails_in_part_says_which_and_goes_on_with_the_rest(plane,
     )
     ran = plane.run("apply", "-f", str(tmp_path), code=1)
     assert "agent bad is not created" in ran.stderr
-    assert "agent below: not created, for its parent was not" in ran.stderr
+    assert "agent below: not created, because its parent was not created" in ran.stderr
     assert "1 created, 0 unchanged, 0 deleted, 0 differ, 2 failed" in ran.stderr
     plane.run("agent", "delete", "good", "bad")
 

@@ -126,9 +126,9 @@ async def test_an_agent_comes_from_a_file_or_from_options_not_from_both(face, ty
         assert (await tenure("agent", "create", "-f", str(one), "-o", "name"))[1] == "a\n"
         assert (await tenure("agent", "create", "c", "-f", str(one), "-o", "name"))[1] == "c\n"
         code, _, err = await tenure("agent", "create", "-f", str(one), "--label", "a=b")
-        assert (code, "--label belongs into" in err) == (2, True)
+        assert (code, "--label cannot be used with --file" in err) == (2, True)
         code, _, err = await tenure("agent", "create", "-f", str(two))
-        assert (code, "tenure apply makes them all" in err) == (2, True)
+        assert (code, "tenure apply creates them all" in err) == (2, True)
 
 
 @api_test
@@ -156,7 +156,7 @@ async def test_files_are_applied_planned_exported_and_pruned(face, typing, folde
         assert (await tenure(*words))[0] == 0, "applies back to no change"
         assert (await tenure("export", "-l", "set=g", "-o", "name"))[1] == ""
         code, _, err = await tenure("export", "above", "-l", "set=g")
-        assert (code, "not by both" in err) == (2, True)
+        assert (code, "not both" in err) == (2, True)
         (where / "a.yaml").write_text(f"name: above\nowner: eve\n{body}")
         code, out, _ = await tenure("apply", "-f", str(where), "--prune", "--yes")
         assert (code, "~ above differs" in out) == (1, True)
@@ -186,7 +186,8 @@ async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folde
         assert (code, out) == (0, "gone\nodd\n")
         create = ("agent", "create", "gone", "--command", "no-such-program")
         code, _, err = await typing(face, address)(*create, "--dry-run")
-        assert (code, err) == (1, "error: it would be undone: command: there is no such thing\n")
+        warning = "error: the create would be undone: command: there is no such thing\n"
+        assert (code, err) == (1, warning)
         create = ("agent", "create", "gone", "--command", "python3 nosuch.py")
         code, _, err = await typing(face, address)(*create, "--dry-run")
         assert (code, "nosuch.py is not a file here; the agent would search" in err) == (0, True)

@@ -79,7 +79,7 @@ def test_after_a_broken_connection_a_change_is_sent_again_under_the_same_key(mon
 
 
 def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain(monkeypatch):
-    monkeypatch.setattr("tenure.faces.cli.client.TROUBLE_SECONDS", 0.2)
+    monkeypatch.setattr("tenure.faces.cli.client.DIAGNOSIS_SECONDS", 0.2)
     seen: list[str] = []
     words = [b'{"detail": "PostgreSQL is away", "code": "unavailable"}']
 
@@ -96,7 +96,7 @@ def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain(mo
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
             port = listening.sockets[0].getsockname()[1]
             client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
-            client.patience = 0.1
+            client.timeout = 0.1
             with pytest.raises(CommandExit, match="did not answer in time") as read:
                 await asyncio.to_thread(client.get, "/v1/agents")
             with pytest.raises(CommandExit, match="did not answer in time") as changed:
@@ -113,7 +113,7 @@ def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain(mo
         assert "operation list" in changed.value.advice
         assert changed.value.sentence.endswith("in time: PostgreSQL is away (unavailable)")
         assert unknown.value.sentence.endswith("in time")
-        assert client.patience == 0.1
+        assert client.timeout == 0.1
 
     asyncio.run(main())
     assert seen == ["GET", *["DELETE", "GET"] * 2, "POST", "GET"]

@@ -1,13 +1,13 @@
-"""What stands between files and agents, and in which order it is made good."""
+"""The differences between files and agents, and the order in which they are resolved."""
 
 import pytest
 
 from tenure.faces.cli.differences import (
     Action,
     Difference,
-    _one,
+    _difference,
     _owners_first,
-    between,
+    field_changes,
     matches,
     specs_of_files,
     waves,
@@ -33,11 +33,11 @@ def agent(state="READY", **more):
     ],
 )
 def test_what_is_to_be_done_follows_from_spec_and_state(there, action):
-    assert _one(SPEC, there).action is action
+    assert _difference(SPEC, there).action is action
 
 
 def test_an_agent_that_differs_says_plainly_what_cannot_be_done():
-    found = _one(SPEC, agent(owner="eve"))
+    found = _difference(SPEC, agent(owner="eve"))
     assert found.note == "update is not supported yet; delete and create it"
     assert found.changes == ["owner: 'eve' → nothing"]
 
@@ -45,7 +45,7 @@ def test_an_agent_that_differs_says_plainly_what_cannot_be_done():
 def test_a_difference_names_the_field_by_its_path():
     there = {"runtime": {"env": {"MODE": "slow", "A": "1"}}, "roles": ["a"]}
     here = {"runtime": {"env": {"MODE": "fast", "A": "1"}}, "roles": ["a", "b"], "owner": "x"}
-    assert list(between(there, here)) == [
+    assert list(field_changes(there, here)) == [
         "runtime.env.MODE: 'slow' → 'fast'",
         "roles: ['a'] → ['a', 'b']",
         "owner: nothing → 'x'",

@@ -100,7 +100,7 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert "there is no subscription nobody, by id or by name" in told
         code, _, told = await tenure("subscription", "create", "b4")
         assert code == 2
-        assert "say how it is told" in told
+        assert "the destination of its events is missing" in told
         with patched(subscriptions, SUBSCRIPTIONS_MAX=1):
             code, _, told = await tenure("subscription", "create", "b5", "--kind", "pull")
         assert (code, "(quota_exceeded)\n  tenure subscription list\n" in told) == (1, True), told
@@ -127,8 +127,8 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert (await acknowledgements.get_strictness(face.plane, CALLER)).missing == []
         assert (await tenure("subscription", "letters", name))[0] == 0
         told = (await tenure("subscription", "replay", name))[1]
-        assert told == "there are none; if it fails it is tried now\n"
-        assert (await tenure("subscription", "discard", name))[1] == "there are none\n"
+        assert told.startswith("there are no dead letters; if deliveries fail, the next attempt")
+        assert (await tenure("subscription", "discard", name))[1] == "there are no dead letters\n"
         (row, *_) = await face.plane.store.list_events(limit=1)
         said = {k: row[k] for k in ("tenant", "operation", "type", "at", "body", "sequence")}
         parked = {"attempts": 3, "due_at": None, "why": "it said no", "since": 1.0}
@@ -147,7 +147,7 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert "add --yes" in told
         assert " agent.creating " in (await tenure("subscription", "letters", name))[1]
         told = (await tenure("subscription", "discard", "billing", "--yes"))[1]
-        assert told == "the dead letters of 1 agent are given up\n"
+        assert told == "the dead letters of 1 agent are discarded\n"
         assert (await tenure("subscription", "rotate", name))[0] == 2
         assert (await tenure("subscription", "delete", name))[0] == 0
         assert (await tenure("subscription", "show", name))[0] == 1
@@ -329,7 +329,7 @@ async def test_what_is_no_longer_kept_is_said_and_a_broken_connection_goes_on(
 
     monkeypatch.setattr(event, "_stream", breaking)
     seen = await watched(face, typing, "--after", str(int(str(first)) - 1 or 10**6), lines=1)
-    assert "the connection broke; going on from the last event seen" in seen.err
+    assert "the connection broke; continuing after the last event" in seen.err
     assert "nobody answers" in seen.err
 
 

@@ -151,7 +151,7 @@ async def test_at_a_terminal_sub_agents_go_only_after_a_yes(face, typing, monkey
         assert "parent:  left" in (await tenure("agent", "show", "leaf"))[1]
         code, _, told = await tenure("agent", "delete", "root")
         assert (code, told) == (1, "error: nothing was done\n")
-        assert asked.pop() == "2 sub-agents would go too: leaf, left. Go on?"
+        assert asked.pop() == "2 sub-agents will be deleted too: leaf, left. Go on?"
         assert (await tenure("agent", "delete", "leaf", "--no-wait"))[0] == 0, "it has none"
         assert (await tenure("agent", "delete", "root", "--yes", "--timeout", "5"))[0] == 0
         assert asked == []

@@ -16,10 +16,10 @@ from tenure.faces.cli.output import (
     Column,
     _shorten,
     count_of,
+    escape_control,
     fields,
     instant,
-    pass_on,
-    plain,
+    print_agent_output,
     show,
     show_all,
     table,
@@ -44,18 +44,18 @@ def test_columns_are_aligned_and_lines_end_clean():
 
 
 def test_what_is_not_printable_is_written_out():
-    assert plain("a\x1b[31mb\n\u202ec") == r"a\x1b[31mb\n\u202ec"
-    assert plain("Grüße ☃") == "Grüße ☃"
+    assert escape_control("a\x1b[31mb\n\u202ec") == r"a\x1b[31mb\n\u202ec"
+    assert escape_control("Grüße ☃") == "Grüße ☃"
 
 
 def test_what_an_agent_printed_steers_no_terminal_and_is_as_it_is_for_a_program(
     capsys, monkeypatch
 ):
     said = "one\ttwo\n\x1b]0;title\x07three\n"
-    pass_on(said)
+    print_agent_output(said)
     assert capsys.readouterr().out == said
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    pass_on(said)
+    print_agent_output(said)
     assert capsys.readouterr().out == "one\ttwo\n\\x1b]0;title\\x07three\n"
     assert "\x1b" not in table(["A"], [["\x1b[2J"]])
     assert "\x1b" not in fields([("a", "\x1b[2J")])
@@ -289,7 +289,7 @@ def test_a_refusal_of_several_lines_is_told_in_several(capsys):
 
 
 def test_of_two_long_columns_the_longer_gives_way_first():
-    columns = [Column("A", str, free=True), Column("B", str, free=True)]
+    columns = [Column("A", str, can_shrink=True), Column("B", str, can_shrink=True)]
     rows = [["a" * 20, "b" * 40]]
     assert _shorten(columns, rows, 42) == [["a" * 20, "b" * 19 + "…"]]
     assert _shorten(columns, rows, 32) == [["a" * 14 + "…", "b" * 14 + "…"]]

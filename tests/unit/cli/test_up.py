@@ -256,10 +256,10 @@ def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch, c
     monkeypatch.setattr(up, "ensure_admin_token", never)
     stopping.run(partial(up.serve_plane, asked_for(tmp_path / "home")))
     assert not (tmp_path / "home" / "address").exists()
-    assert "is open to others" not in capsys.readouterr().err
+    assert "is accessible to other users" not in capsys.readouterr().err
     (tmp_path / "home").chmod(0o755)
     stopping.run(partial(up.serve_plane, asked_for(tmp_path / "home")))
-    assert f"is open to others: chmod 700 {tmp_path / 'home'}" in capsys.readouterr().err
+    assert f"is accessible to other users: chmod 700 {tmp_path / 'home'}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tenure.faces.cli import progress
 from tenure.faces.cli.client import Client
 from tenure.faces.cli.commands import apply
 from tenure.faces.cli.exits import CommandExit, Exit, ServerRefusal
-from tenure.faces.cli.options import Waits
+from tenure.faces.cli.options import WaitOptions
 from tenure.faces.cli.progress import OperationProgress
 from tenure.faces.cli.where import ServerLocation
 from tenure.faces.http.server import Listen, serving
@@ -161,7 +161,9 @@ def test_what_nobody_has_claimed_is_told_with_the_reason(ready, words, capsys):
     async def main() -> None:
         async with answering(**answers) as client:
             with pytest.raises(CommandExit) as ended:
-                await asyncio.to_thread(progress.watch, client, pending, waits=Waits(timeout=0.0))
+                await asyncio.to_thread(
+                    progress.watch, client, pending, waits=WaitOptions(timeout=0.0)
+                )
             assert ended.value.code is Exit.TIMED_OUT
             assert ended.value.sentence == f"make is PENDING after 0 s and goes on: {words}"
 
@@ -210,11 +212,11 @@ def test_an_interrupt_leaves_the_operation_alone_and_says_how_to_come_back(monke
     monkeypatch.setattr(progress, "follow", interrupted)
     client = Client(ServerLocation(address="http://127.0.0.1:1", token="t"))
     with pytest.raises(CommandExit) as ended:
-        progress.watch(client, OPERATION, waits=Waits())
+        progress.watch(client, OPERATION, waits=WaitOptions())
     assert (ended.value.code, NAME in ended.value.advice) == (Exit.INTERRUPTED, True)
     with pytest.raises(CommandExit) as ended:
-        apply._await(client, [("a", OPERATION)], Waits(), "created")
-    assert (ended.value.code, "goes on" in ended.value.sentence) == (Exit.INTERRUPTED, True)
+        apply._await(client, [("a", OPERATION)], WaitOptions(), "created")
+    assert (ended.value.code, "continue" in ended.value.sentence) == (Exit.INTERRUPTED, True)
 
 
 def test_what_was_undone_is_not_refused_afterwards():
@@ -270,7 +272,7 @@ async def test_what_cannot_be_applied_is_told_and_the_rest_is_done(face, typing,
         code, _, err = await tenure("apply", "-f", str(file), "--timeout", "10")
         assert code == Exit.FAILED
         assert "agent refused is not created" in err
-        assert "agent child: not created, for its parent was not" in err
+        assert "agent child: not created, because its parent was not created" in err
         assert "agent walled: " in err
         assert "agent good created" in err
         assert "3 failed" in err

@@ -58,7 +58,7 @@ def test_the_command_says_it_by_its_exit_code(tmp_path, capsys):
     assert cli.main([*asked, "-o", "json"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["missing"]
-    assert "let the release before end what is open" in said.err
+    assert "let the earlier release finish the open operations" in said.err
     file = apsw.Connection(str(tmp_path / "home" / "tenure.db"))
     file.execute("UPDATE operation SET ended_at = 1.0")
     file.close()
@@ -76,13 +76,13 @@ def test_of_a_plane_whose_store_is_a_server_the_rest_is_told(tmp_path, capsys):
     asked = ["upgrade", "--check", "--home", str(tmp_path / "home")]
     assert cli.main(asked) == 1
     out, err = capsys.readouterr()
-    assert "open operations: not known\n" in out
-    assert out.endswith("going back:      not known\n")
-    assert "its store was not looked at: it is postgresql://tenure@db/tenure" in err
-    assert "say --store URL, or TENURE_STORE" in err
+    assert "open operations: unknown\n" in out
+    assert out.endswith("going back:      unknown\n")
+    assert "its store was not read: it is postgresql://tenure@db/tenure" in err
+    assert "give --store URL, or TENURE_STORE" in err
     assert cli.main([*asked, "--store", "postgresql://127.0.0.1:1/none"]) == 1
     out, err = capsys.readouterr()
-    assert "going back:      not known\n" in out
+    assert "going back:      unknown\n" in out
     assert "it cannot be reached" in err
 
 

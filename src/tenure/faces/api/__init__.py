@@ -1,1 +1,1 @@
-"""Our own HTTP interface, `/v1`: what each route takes, does and gives."""
+"""The HTTP API under `/v1`: its routes, and the bodies of their requests and responses."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.output import TABLES, Item, plain, say, show_all
+from tenure.faces.cli.output import TABLES, Item, escape_control, say, show_all
 
 SHOWN_MAX = 200
 """The maximum of lines of a tree; for the rest only their number is printed."""
@@ -18,7 +18,7 @@ def show_cascade(client: Client, name: str, *, form: str) -> None:
     if form not in TABLES:
         show_all(list(branches), nouns.BRANCH, form=form)
         return
-    print(plain(f"{name}: delete"))
+    print(escape_control(f"{name}: delete"))
     lines = list(lines_of(branches))
     for line in lines[:SHOWN_MAX]:
         print(line)
@@ -48,12 +48,12 @@ def lines_of(branches: Sequence[Item]) -> Iterator[str]:
         rows = below.get(owner, [])
         for number, one in enumerate(rows):
             last = number == len(rows) - 1
-            again = str(one["target"]) in seen
+            is_shown = str(one["target"]) in seen
             kind = "" if one["kind"] == "agent" else f"{one['kind']} "
-            mark = " (above)" if again and one["fate"] == "delete" else ""
+            mark = " (above)" if is_shown and one["fate"] == "delete" else ""
             branch = "└─" if last else "├─"
-            yield plain(f"{indent}{branch} {kind}{one['name']}: {one['fate']}{mark}")
-            if not again:
+            yield escape_control(f"{indent}{branch} {kind}{one['name']}: {one['fate']}{mark}")
+            if not is_shown:
                 yield from walk(str(one["target"]), indent + ("   " if last else "│  "))
 
     if branches:

@@ -28,7 +28,7 @@ RETRY_SECONDS = (0.1, 0.4, 1.0, 2.0, 4.0)
 """Pauses before a request is sent again after its connection broke; a server that crashed may be
 back by then.
 """
-TROUBLE_SECONDS = 10.0
+DIAGNOSIS_SECONDS = 10.0
 """The timeout of the request that finds out why a mutation was not answered."""
 SERVER_ERROR = 500
 DOCTOR = "tenure doctor checks the installation"
@@ -44,7 +44,8 @@ class Client:
     def __init__(self, where: ServerLocation) -> None:
         """Find the server at the first request, and again after each lost connection."""
         self.where = where
-        self.patience = ANSWER_SECONDS
+        self.timeout = ANSWER_SECONDS
+        """How long a response may take, in seconds."""
         self._server: ServerAddress | None = None
         self._connection: HTTPConnection | None = None
 
@@ -67,8 +68,8 @@ class Client:
     # ------------------------------------------------------------------------------------ requests
 
     def get(self, path: str, query: Query | None = None, *, seconds: float = 0.0) -> Any:  # noqa: ANN401 (plain data)
-        """The response to a read; `seconds` is how long the server was asked to wait."""
-        return self._ask("GET", path + _query(query), seconds=seconds)
+        """The response to a read; `seconds` is how long the server waits before it answers."""
+        return self._request("GET", path + _query(query), seconds=seconds)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[dict[str, Any]]:
         """All items of a list, page by page."""
@@ -100,7 +101,7 @@ class Client:
         if body is not None:
             data = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
-        return self._ask(
+        return self._request(
             method,
             path + _query(query),
             data,
@@ -153,7 +154,7 @@ class Client:
 
     # --------------------------------------------------------------------------------------- inner
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
@@ -164,16 +165,16 @@ class Client:
         seconds: float = 0.0,
         agent: str = "",
     ) -> Any:  # noqa: ANN401 (plain data)
-        ask = partial(self._once, method, path, body, headers or {}, seconds)
+        send = partial(self._send_once, method, path, body, headers or {}, seconds)
         try:
-            status, data = self._repeatedly(ask, RETRY_SECONDS)
+            status, data = self._send_with_retries(send, RETRY_SECONDS)
         except ConnectionBroken as error:
             if method == "GET":
                 error.advice = error.advice or DOCTOR
             else:
-                then = " once the server is back" if error.advice else ""
-                error.advice = f"it may have been accepted: {check_command} shows it{then}"
-                error.sentence += self._trouble()
+                once = " once the server is back" if error.advice else ""
+                error.advice = f"it may have been accepted: {check_command} shows it{once}"
+                error.sentence += self._why_unanswered()
             raise
         if status >= 400:  # noqa: PLR2004 (the first error status of HTTP)
             raise _refusal(status, data, agent)
@@ -185,20 +186,20 @@ class Client:
                 advice="give another address: --address URL, or TENURE_ADDRESS",
             ) from None
 
-    def _trouble(self) -> str:
+    def _why_unanswered(self) -> str:
         """Why reads are refused while a mutation is not answered, such as a lost store."""
-        usual, self.patience = self.patience, TROUBLE_SECONDS
-        ask = partial(self._once, "GET", path("agents") + _query({"limit": 1}), None, {}, 0.0)
+        usual, self.timeout = self.timeout, DIAGNOSIS_SECONDS
+        send = partial(self._send_once, "GET", path("agents") + _query({"limit": 1}), None, {}, 0.0)
         try:
-            status, data = self._repeatedly(ask, ())
+            status, data = self._send_with_retries(send, ())
         except CommandExit:
             return ""
         finally:
-            self.patience = usual
+            self.timeout = usual
         return f": {_refusal(status, data, '').sentence}" if status >= SERVER_ERROR else ""
 
-    def _repeatedly(
-        self, ask: Callable[[], tuple[int, bytes]], pauses: tuple[float, ...]
+    def _send_with_retries(
+        self, send: Callable[[], tuple[int, bytes]], pauses: tuple[float, ...]
     ) -> tuple[int, bytes]:
         """The response; the request is sent again after each pause if the connection broke.
 
@@ -209,27 +210,27 @@ class Client:
             self.find()
         from http.client import HTTPException
 
-        broke, silent = "", False
+        broken_sentence, timed_out = "", False
         for pause in (*pauses, None):
             try:
-                return ask()
+                return send()
             except Unreachable as error:
                 failure = error
             except (OSError, HTTPException) as error:
                 failure = self._broken(error)
-                silent = isinstance(error, TimeoutError)
+                timed_out = isinstance(error, TimeoutError)
             if isinstance(failure, ConnectionBroken):
-                broke = failure.sentence
-            elif broke:
+                broken_sentence = failure.sentence
+            elif broken_sentence:
                 failure = ConnectionBroken(
-                    f"{broke}, and now {failure.sentence}", advice=failure.advice
+                    f"{broken_sentence}, and now {failure.sentence}", advice=failure.advice
                 )
-            if pause is None or silent or not broke:
+            if pause is None or timed_out or not broken_sentence:
                 raise failure
             time.sleep(pause)
-        raise AssertionError  # the last try has no pause: it has returned, or raised
+        raise AssertionError  # unreachable: after the last attempt it has returned or raised
 
-    def _once(
+    def _send_once(
         self,
         method: str,
         path: str,
@@ -238,12 +239,12 @@ class Client:
         seconds: float,
     ) -> tuple[int, bytes]:
         if self._connection is None:
-            self._connection = self._connect(self.patience)
-        timeout = self.patience + seconds
+            self._connection = self._connect(self.timeout)
+        timeout = self.timeout + seconds
         self._connection.timeout = timeout
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout)
-        with _report_if_slow(self.server.address, seconds, self.patience):
+        with _report_if_slow(self.server.address, seconds, self.timeout):
             self._connection.request(method, path, body, self._headers(headers))
             answer = self._connection.getresponse()
             return answer.status, answer.read()
@@ -276,16 +277,16 @@ class Client:
 
 
 @contextmanager
-def _report_if_slow(address: str, seconds: float, patience: float) -> Iterator[None]:
+def _report_if_slow(address: str, seconds: float, timeout: float) -> Iterator[None]:
     """Print that the command waits for a response, if it is late."""
     from threading import Timer
 
-    def tell() -> None:
+    def report() -> None:
         from tenure.faces.cli.output import say
 
-        say(f"waiting for a response from {address}; {patience:.0f} s at most")
+        say(f"waiting for a response from {address}; {timeout:.0f} s at most")
 
-    timer = Timer(seconds + SLOW_SECONDS, tell)
+    timer = Timer(seconds + SLOW_SECONDS, report)
     timer.daemon = True
     timer.start()
     try:
@@ -319,16 +320,16 @@ def _query(query: Query | None) -> str:
 
 
 def path(*parts: str, verb: str = "") -> str:
-    """The path of a thing: `path("agents", "a", verb="suspend")` is `/v1/agents/a:suspend`."""
+    """The path of an object: `path("agents", "a", verb="suspend")` is `/v1/agents/a:suspend`."""
     whole = "/".join(quote(part, safe="") for part in parts)
     return f"/v1/{whole}:{verb}" if verb else f"/v1/{whole}"
 
 
-def retry_until(ask: Callable[[], Any], *, until: float) -> Any:  # noqa: ANN401 (plain data)
-    """The result of `ask`, which is repeated until this monotonic time while no server answers."""
+def retry_until(send: Callable[[], Any], *, until: float) -> Any:  # noqa: ANN401 (plain data)
+    """The result of `send`, which is repeated until this monotonic time while no server answers."""
     for pause in CLI_CONNECT.delays():
         try:
-            return ask()
+            return send()
         except Unreachable:
             if time.monotonic() + pause >= until:
                 raise

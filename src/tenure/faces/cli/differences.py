@@ -1,4 +1,4 @@
-"""The differences between files and the existing agents."""
+"""Compares the agents in files with the existing agents, for `tenure apply` and `tenure plan`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -69,18 +69,18 @@ def compare(
 ) -> list[Difference]:
     """The differences in an order that works: owners are created first and deleted last."""
     current = {str(agent["name"]): agent for agent in client.pages(path("agents"))}
-    found = [_one(spec, current.get(str(spec["name"]))) for spec in specs]
+    found = [_difference(spec, current.get(str(spec["name"]))) for spec in specs]
     ordered = _owners_first(found)
     if not prune:
         return ordered
-    gone = [
+    to_delete = [
         Difference(name, Action.DELETE, agent["spec"])
         for name, agent in current.items()
         if name not in names_in_files
         and matches(agent["spec"], selector)
         and agent["state"] not in DELETE_STATES
     ]
-    return [*ordered, *reversed(_owners_first(gone))]
+    return [*ordered, *reversed(_owners_first(to_delete))]
 
 
 def with_predicted_failures(client: Client, found: Iterable[Difference]) -> Iterator[Difference]:
@@ -98,7 +98,7 @@ def with_predicted_failures(client: Client, found: Iterable[Difference]) -> Iter
         yield one._replace(note="; ".join(notes))
 
 
-def _one(spec: Plain, agent: Plain | None) -> Difference:
+def _difference(spec: Plain, agent: Plain | None) -> Difference:
     name = str(spec["name"])
     if agent is None:
         return Difference(name, Action.CREATE, spec)
@@ -107,7 +107,7 @@ def _one(spec: Plain, agent: Plain | None) -> Difference:
     if agent["state"] in DELETE_STATES:
         note = f"it is {agent['state']}; wait for that to end"
         return Difference(name, Action.DIFFERS, spec, note=note)
-    changes = list(between(agent["spec"], spec))
+    changes = list(field_changes(agent["spec"], spec))
     if changes:
         note = "update is not supported yet; delete and create it"
         return Difference(name, Action.DIFFERS, spec, changes, note)
@@ -115,15 +115,15 @@ def _one(spec: Plain, agent: Plain | None) -> Difference:
     return Difference(name, Action.KEEP, spec, note=note)
 
 
-def between(current: object, desired: object, place: str = "") -> Iterator[str]:
+def field_changes(current: object, desired: object, field: str = "") -> Iterator[str]:
     """Each field that differs: `runtime.env.MODE: 'slow' → 'fast'`."""
     if isinstance(current, dict) and isinstance(desired, dict):
         for key in dict.fromkeys([*current, *desired]):
-            inner = f"{place}.{key}" if place else str(key)
-            yield from between(current.get(key), desired.get(key), inner)
+            inner = f"{field}.{key}" if field else str(key)
+            yield from field_changes(current.get(key), desired.get(key), inner)
     elif current != desired:
         shown = ["nothing" if value is None else repr(value) for value in (current, desired)]
-        yield f"{place}: {shown[0]} → {shown[1]}"
+        yield f"{field}: {shown[0]} → {shown[1]}"
 
 
 def _owners_first(found: list[Difference]) -> list[Difference]:

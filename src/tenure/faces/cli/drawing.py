@@ -1,7 +1,6 @@
-"""An operation drawn on a terminal: its steps with their marks, redrawn as they change.
+"""Draws an operation on a terminal: its steps with their marks, redrawn when they change.
 
-Imported only where there is a terminal to draw on: the library takes longer to load than most
-commands run.
+It is imported only if there is a terminal: rich takes longer to import than most commands run.
 """
 
 import sys
@@ -15,10 +14,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tenure.faces.cli.output import plain
+from tenure.faces.cli.output import escape_control
 from tenure.faces.cli.progress import MARKS, PENDING, SETTLED_STATES, OperationProgress
 
-TURNS_EACH_SECOND = 12.5
+REFRESHES_PER_SECOND = 12.5
 DETAIL_CHARACTERS_MAX = 200
 
 
@@ -26,7 +25,7 @@ DETAIL_CHARACTERS_MAX = 200
 def live_picture(
     progress_state: OperationProgress, title: str, started: float, *, utf8: bool
 ) -> Iterator[None]:
-    """Draw the picture, as it is by then, until the block is left; the last state stays."""
+    """Draw the current progress while the block runs; the last picture stays on the terminal."""
     console = Console(file=sys.stderr, highlight=False)
     spinner = Spinner("dots" if utf8 else "line", style="cyan")
 
@@ -38,7 +37,7 @@ def live_picture(
     with Live(
         get_renderable=now,
         console=console,
-        refresh_per_second=TURNS_EACH_SECOND,
+        refresh_per_second=REFRESHES_PER_SECOND,
         redirect_stdout=False,
         redirect_stderr=False,
     ):
@@ -58,19 +57,19 @@ def steps(
     table.add_column(width=1)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    undoing = progress_state.back and progress_state.state not in SETTLED_STATES
+    undoing = progress_state.undoing and progress_state.state not in SETTLED_STATES
     note = (
         "is being undone"
         if undoing
-        else progress_state.waits
+        else progress_state.wait_reason
         if progress_state.state == PENDING
         else ""
     )
-    head = Text(plain(title), style="bold")
+    head = Text(escape_control(title), style="bold")
     table.add_row("", head, Text(f"{seconds:.1f} s {note}".rstrip(), style="bright_black"))
     running = progress_state.running()
     for name, fate in progress_state.fates.items():
-        fate = "running" if name == running else fate  # noqa: PLW2901 (the last word on it)
+        fate = "running" if name == running else fate  # noqa: PLW2901 (a default overridden)
         mark = MARKS[fate]
         sign: object = Text(mark.sign if utf8 else mark.ascii, style=mark.colour)
         if (
@@ -81,7 +80,7 @@ def steps(
             sign = spinner
         words = {"undoing": "being undone", "undone": "undone", "stuck": "stuck"}.get(fate, "")
         lines = progress_state.details.get(name, "").splitlines() or [""]
-        detail = plain(lines[0])[:DETAIL_CHARACTERS_MAX]
+        detail = escape_control(lines[0])[:DETAIL_CHARACTERS_MAX]
         shown = detail if fate in {"running", "undoing", "refused", "stuck"} else ""
         table.add_row(
             sign,  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Files with the specs of agents: parsed strictly, before anything is sent.
+"""Reads files with the specs of agents, strictly, before anything is sent.
 
 A file is YAML (JSON included) with one agent in each document, or a list of agents.  Only numbers,
 `true`, `false` and `null` are not text: `yes`, `on`, `010`, `2026-01-01` and `12:30` are text.
@@ -139,13 +139,13 @@ def _trees(text: str) -> Iterator[Any]:
         while loader.check_node():
             node = loader.get_node()
             if node is not None:
-                _weigh(node, {})
+                _count_values(node, {})
                 yield loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
+def _count_values(node: yaml.Node, known: dict[int, int]) -> int:
     """The number of values of a node with aliases expanded; an error if too many or cyclic."""
 
     def refuse(why: str) -> yaml.MarkedYAMLError:
@@ -158,16 +158,16 @@ def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
     known[id(node)] = 0
     size = 1
     if isinstance(node, yaml.SequenceNode):
-        size += sum(_weigh(child, known) for child in node.value)
+        size += sum(_count_values(child, known) for child in node.value)
     elif isinstance(node, yaml.MappingNode):
-        size += sum(_weigh(one, known) for pair in node.value for one in pair)
+        size += sum(_count_values(one, known) for pair in node.value for one in pair)
     if size > NODES_MAX:
         raise refuse(f"it expands to more than {NODES_MAX} values")
     known[id(node)] = size
     return size
 
 
-# ------------------------------------------------------------------------------- what it means
+# ----------------------------------------------------------------------------- paths and checks
 
 
 def resolve_paths(tree: Mapping[str, Any], directory: Path) -> dict[str, Any]:

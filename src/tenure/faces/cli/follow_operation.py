@@ -8,7 +8,7 @@ from typing import Any
 from tenure.faces.cli import nouns, progress
 from tenure.faces.cli.client import Client
 from tenure.faces.cli.exits import OF_STATE, Exit
-from tenure.faces.cli.options import Waits
+from tenure.faces.cli.options import WaitOptions
 from tenure.faces.cli.output import as_yaml, say, show
 
 
@@ -16,7 +16,7 @@ def wait_and_report(
     client: Client,
     operation: Mapping[str, Any],
     *,
-    waits: Waits,
+    waits: WaitOptions,
     form: str,
     name: str,
     success: str,

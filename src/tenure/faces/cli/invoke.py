@@ -1,4 +1,4 @@
-"""An invocation from the command line: bytes in, bytes out, as they come."""
+"""Invokes an agent from the command line and prints its answer while it arrives."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PIECE = 65_536
 SESSION = "X-Amzn-Bedrock-AgentCore-Runtime-Session-Id"
 REFUSED_STATUS = 400
-"""From this status on an answer is no success."""
+"""The lowest status of a failure."""
 
 
 def invoke(
@@ -32,7 +32,7 @@ def invoke(
     from http.client import HTTPException
 
     data = _bytes(body)
-    headers = {"Content-Type": content_type or _kind(data), "Accept": "*/*"}
+    headers = {"Content-Type": content_type or _content_type(data), "Accept": "*/*"}
     if session:
         headers[SESSION] = session
     where = path("agents", name, "invocations")
@@ -45,7 +45,7 @@ def invoke(
         except TimeoutError:
             raise CommandExit(
                 Exit.TIMED_OUT,
-                f"the agent was silent for {seconds:g} s; what it does meanwhile is not known",
+                f"the agent sent nothing for {seconds:g} s; it may still be working",
                 advice=f"tenure agent logs {name}; --timeout SECONDS waits longer",
             ) from None
         except (HTTPException, ConnectionError) as error:
@@ -64,7 +64,7 @@ def invoke(
 
 
 def _pass_on(answer: "HTTPResponse") -> bytes:
-    """Every piece as it comes; the last byte."""
+    """Write every piece when it arrives; return the last byte."""
     last = b""
     while piece := answer.read1(PIECE):
         sys.stdout.buffer.write(piece)
@@ -92,7 +92,7 @@ def _bytes(body: str | None) -> bytes:
     return sys.stdin.buffer.read()
 
 
-def _kind(data: bytes) -> str:
+def _content_type(data: bytes) -> str:
     try:
         json.loads(data)
     except (ValueError, RecursionError):

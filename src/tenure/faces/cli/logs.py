@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import ServerRefusal
-from tenure.faces.cli.output import pass_on, say
+from tenure.faces.cli.output import print_agent_output, say
 
 POLL_SECONDS = 0.5
 AGENT_EVERY = 4
@@ -18,22 +18,23 @@ END_STATES = {"DELETED", "CREATE_FAILED"}
 
 def follow(client: Client, name: str, *, lines: int) -> None:
     """Print the last lines, then new ones, until the agent is deleted."""
-    uid, known = _agent(client, name)
-    since, looks = _print_last_lines(client, uid, lines), 0
-    if known.state == "SUSPENDED":
+    uid, version = _agent(client, name)
+    since, reads = _print_last_lines(client, uid, lines), 0
+    if version.state == "SUSPENDED":
         say(f"agent {name} is suspended: its log continues after a resume; ctrl-c ends")
-    while known.state not in END_STATES:
+    while version.state not in END_STATES:
         time.sleep(POLL_SECONDS)
-        looks += 1
+        reads += 1
         try:
             since = _print_since(client, uid, since)
-            if looks % AGENT_EVERY == 0:
-                _, now = _agent(client, uid)
-                if now.state in END_STATES:
+            if reads % AGENT_EVERY == 0:
+                _, new_version = _agent(client, uid)
+                if new_version.state in END_STATES:
                     return
-                if now != known:  # maybe another runtime with a new log
-                    at = _resume_offset(client, uid, since)
-                    known, since = (known, since) if at is None else (now, at)
+                if new_version != version:  # maybe another runtime with a new log
+                    offset = _resume_offset(client, uid, since)
+                    if offset is not None:
+                        version, since = new_version, offset
         except ServerRefusal as error:
             if error.status == NOT_FOUND:
                 return
@@ -63,7 +64,7 @@ def _print_last_lines(client: Client, uid: str, lines: int) -> int:
         *whole, rest = (rest + part["text"]).split("\n")
         last.extend(whole)
         since = part["next_offset"]
-    pass_on("".join(f"{line}\n" for line in last) + rest)
+    print_agent_output("".join(f"{line}\n" for line in last) + rest)
     return since
 
 
@@ -73,7 +74,7 @@ def _print_since(client: Client, uid: str, since: int) -> int:
         part = client.get(path("agents", uid, "logs"), {"since": since})
         if not part["text"]:
             return since
-        pass_on(part["text"])
+        print_agent_output(part["text"])
         since = int(part["next_offset"])
 
 

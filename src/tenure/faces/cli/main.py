@@ -19,7 +19,7 @@ COMMANDS: Final = {
     "up": ("tenure.faces.cli.commands.up", "Start a control plane in the foreground."),
     "worker": (
         "tenure.faces.cli.commands.worker",
-        "Perform operations beside other processes of a plane.",
+        "Perform operations, one of several processes of a plane.",
     ),
     "wait": ("tenure.faces.cli.commands.wait", "Wait until the control plane is ready."),
     "doctor": ("tenure.faces.cli.commands.doctor", "Check everything that a control plane needs."),
@@ -45,7 +45,7 @@ COMMANDS: Final = {
     ),
     "tenant": (
         "tenure.faces.cli.commands.tenant",
-        "Show whether the tenant is strict, and set it.",
+        "Show or set whether missing acknowledgements block creates.",
     ),
     "audit": ("tenure.faces.cli.commands.audit", "Read the audit log and verify its hash chain."),
     "backup": ("tenure.faces.cli.commands.backup", "Copy a plane's files, also while it runs."),
@@ -85,7 +85,7 @@ class LazyGroup(click.Group):
     """A group whose commands are imported when they are typed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (as click asks)
-        """All of them, in the order of the table."""
+        """The names of all commands, in the order of `COMMANDS`."""
         return [*COMMANDS]
 
     def get_command(
@@ -102,7 +102,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it; an unknown name is answered with the nearest one."""
+        """Resolve the command as click does; for an unknown name suggest the nearest one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -116,9 +116,9 @@ class LazyGroup(click.Group):
         ctx: click.Context,  # noqa: ARG002 (as click asks)
         formatter: click.HelpFormatter,
     ) -> None:
-        """From the table alone."""
+        """List the commands from `COMMANDS`, without importing their modules."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
 def _version(context: click.Context, _: click.Parameter, requested: bool) -> None:  # noqa: FBT001
@@ -146,16 +146,16 @@ def _command() -> click.Group:
     )
     @server_options
     def tenure() -> None:
-        """Tenure: every operation on an agent finishes or is undone, and says which."""
+        """Manage the lifecycle of agents: every operation finishes or is undone, and says which."""
 
     return tenure
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command and return its exit code."""
     code = _run(args)
     if args is None and "temporalio" in sys.modules:
-        # Its threads call into an interpreter that is being taken down, and abort the process.
+        # Its threads would call into an interpreter that shuts down, and abort the process.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -171,10 +171,10 @@ def _run(args: Sequence[str] | None) -> int:
         return int(code) if isinstance(code, int) else Exit.OK
     except CommandExit as error:
         if error.sentence:
-            _complain(error.sentence, error.advice)
+            _print_error(error.sentence, error.advice)
         return int(error.code)
     except click.exceptions.Abort:
-        _complain("interrupted")
+        _print_error("interrupted")
         return Exit.INTERRUPTED
     except click.ClickException as error:
         error.show()
@@ -182,17 +182,17 @@ def _run(args: Sequence[str] | None) -> int:
     except OSError as error:
         if error.errno not in {errno.EPIPE, errno.ENOSPC} or error.filename is not None:
             raise
-        # Python flushes standard output once more on its way out; there is nobody to read it.
+        # Python flushes standard output again at exit, which would fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.ENOSPC:
-            _complain("what is to be printed cannot be written: there is no space left")
+            _print_error("the output cannot be written: there is no space left")
         return Exit.FAILED
 
 
-def _complain(sentence: str, advice: str = "") -> None:
-    from tenure.faces.cli.output import plain, say
+def _print_error(sentence: str, advice: str = "") -> None:
+    from tenure.faces.cli.output import escape_control, say
 
-    lines = [plain(line) for line in sentence.splitlines()]
+    lines = [escape_control(line) for line in sentence.splitlines()]
     say("\n".join([f"{click.style('error', fg='red')}: {lines[0]}", *lines[1:]]))
     if advice:
-        say(f"  {plain(advice)}")
+        say(f"  {escape_control(advice)}")

@@ -7,16 +7,16 @@ from tenure.faces.cli.output import Column, Item, Noun, fields, instant, table_w
 from tenure.faces.cli.progress import MARKS, PENDING, WORD_OF_STATE
 
 
-def _at(name: str, *, spare: int = 0) -> Column:
+def _time(name: str, *, drop_rank: int = 0) -> Column:
     title = name.removesuffix("_at").upper()
-    return Column(title, lambda item: instant(item[name]), spare=spare)
+    return Column(title, lambda item: instant(item[name]), drop_rank=drop_rank)
 
 
-def _is(name: str, *, free: bool = False, spare: int = 0) -> Column:
+def _column(name: str, *, can_shrink: bool = False, drop_rank: int = 0) -> Column:
     def text(item: Item) -> str:
         return "" if item[name] is None else str(item[name])
 
-    return Column(name.upper(), text, free, spare)
+    return Column(name.upper(), text, can_shrink, drop_rank)
 
 
 def _labels(agent: Item) -> str:
@@ -32,46 +32,46 @@ def _target(entry: Item) -> str:
 
 AGENT: Final = Noun(
     (
-        _is("name"),
-        _is("state"),
-        Column("LABELS", _labels, free=True),
-        _at("created_at", spare=1),
-        _is("uid", spare=2),
+        _column("name"),
+        _column("state"),
+        Column("LABELS", _labels, can_shrink=True),
+        _time("created_at", drop_rank=1),
+        _column("uid", drop_rank=2),
     ),
     lambda agent: str(agent["name"]),
 )
 OPERATION: Final = Noun(
     (
-        _is("id"),
-        _is("kind", spare=1),
-        _is("state"),
-        Column("AGENT", lambda one: str(one.get("agent_name") or one["agent"]), free=True),
-        _at("created_at", spare=2),
-        Column("ERROR", lambda one: str(one["error"]), free=True),
+        _column("id"),
+        _column("kind", drop_rank=1),
+        _column("state"),
+        Column("AGENT", lambda one: str(one.get("agent_name") or one["agent"]), can_shrink=True),
+        _time("created_at", drop_rank=2),
+        Column("ERROR", lambda one: str(one["error"]), can_shrink=True),
     ),
     lambda operation: str(operation["id"]),
 )
 TOKEN: Final = Noun(
     (
-        _is("id"),
-        _is("principal", free=True),
-        _is("role"),
-        _is("tenant", free=True, spare=1),
-        _at("created_at", spare=4),
-        _at("expires_at", spare=2),
-        _at("revoked_at", spare=3),
-        Column("VOID", lambda one: "since a restore" if one.get("void") else "", free=True),
+        _column("id"),
+        _column("principal", can_shrink=True),
+        _column("role"),
+        _column("tenant", can_shrink=True, drop_rank=1),
+        _time("created_at", drop_rank=4),
+        _time("expires_at", drop_rank=2),
+        _time("revoked_at", drop_rank=3),
+        Column("VOID", lambda one: "since a restore" if one.get("void") else "", can_shrink=True),
     ),
     lambda token: str(token["id"]),
 )
 ENTRY: Final = Noun(
     (
-        _is("position"),
+        _column("position"),
         Column("AT", lambda entry: instant(entry["at"])),
-        _is("principal", free=True),
-        _is("action"),
-        Column("TARGET", _target, free=True),
-        Column("HASH", lambda entry: str(entry["hash"])[:12], spare=1),
+        _column("principal", can_shrink=True),
+        _column("action"),
+        Column("TARGET", _target, can_shrink=True),
+        Column("HASH", lambda entry: str(entry["hash"])[:12], drop_rank=1),
     ),
     lambda entry: str(entry["position"]),
 )
@@ -79,89 +79,92 @@ EVENT: Final = Noun(
     (
         Column("TIME", lambda event: str(event["time"])[:19].replace("T", " ")),
         Column("TYPE", lambda event: str(event["type"]).removeprefix("tenure.")),
-        Column("SEQUENCE", lambda event: str(int(event["sequence"])), spare=1),
+        Column("SEQUENCE", lambda event: str(int(event["sequence"])), drop_rank=1),
         Column("AGENT", lambda event: str(event["subject"])),
-        _is("operation", spare=2),
-        _is("id", spare=3),
+        _column("operation", drop_rank=2),
+        _column("id", drop_rank=3),
     ),
     lambda event: str(event["id"]),
 )
 SUBSCRIPTION: Final = Noun(
     (
-        _is("name"),
-        _is("kind"),
-        _is("target", free=True),
-        Column("TYPES", lambda one: ",".join(one["types"]) or "all", free=True),
-        Column("REQUIRED", lambda one: "yes" if one["required"] else "", spare=3),
-        _is("parked"),
-        _is("missed", spare=2),
-        _at("failing_since", spare=1),
-        _is("id", spare=4),
+        _column("name"),
+        _column("kind"),
+        _column("target", can_shrink=True),
+        Column("TYPES", lambda one: ",".join(one["types"]) or "all", can_shrink=True),
+        Column("REQUIRED", lambda one: "yes" if one["required"] else "", drop_rank=3),
+        _column("parked"),
+        _column("missed", drop_rank=2),
+        _time("failing_since", drop_rank=1),
+        _column("id", drop_rank=4),
     ),
     lambda one: str(one["id"]),
 )
 LETTER: Final = Noun(
     (
-        _is("agent"),
+        _column("agent"),
         Column("TYPE", lambda one: str(one["event"]["type"]).removeprefix("tenure.")),
-        Column("SEQUENCE", lambda one: str(int(one["event"]["sequence"])), spare=2),
-        _is("attempts"),
-        _at("due_at", spare=1),
-        _is("why", free=True),
+        Column("SEQUENCE", lambda one: str(int(one["event"]["sequence"])), drop_rank=2),
+        _column("attempts"),
+        _time("due_at", drop_rank=1),
+        _column("why", can_shrink=True),
     ),
     lambda one: str(one["event"]["id"]),
 )
 ACKNOWLEDGEMENT: Final = Noun(
     (
-        _is("name"),
-        _is("operation"),
-        _is("agent", spare=1),
-        Column("SINCE", lambda one: instant(one["since"]), spare=2),
-        _at("acknowledged_at"),
-        _is("principal", spare=3),
+        _column("name"),
+        _column("operation"),
+        _column("agent", drop_rank=1),
+        Column("SINCE", lambda one: instant(one["since"]), drop_rank=2),
+        _time("acknowledged_at"),
+        _column("principal", drop_rank=3),
     ),
     lambda one: str(one["operation"]),
 )
 RESOURCE: Final = Noun(
-    (_is("slot"), _is("state"), _is("step", spare=1), _is("key")),
+    (_column("slot"), _column("state"), _column("step", drop_rank=1), _column("key")),
     lambda resource: str(resource["key"]),
 )
-QUOTA: Final = Noun((_is("kind"), _is("used"), _is("most")), lambda quota: str(quota["kind"]))
+QUOTA: Final = Noun(
+    (_column("kind"), _column("used"), _column("most")), lambda quota: str(quota["kind"])
+)
 FINDING: Final = Noun(
     (
-        _is("id"),
-        _is("kind"),
-        _is("reconciler", spare=1),
-        _is("sightings", spare=3),
-        Column("LAST", lambda one: instant(one["last_seen"]), spare=2),
-        Column("WHAT", lambda one: str(one["body"].get("what", "")), free=True),
+        _column("id"),
+        _column("kind"),
+        _column("reconciler", drop_rank=1),
+        _column("sightings", drop_rank=3),
+        Column("LAST", lambda one: instant(one["last_seen"]), drop_rank=2),
+        Column("WHAT", lambda one: str(one["body"].get("what", "")), can_shrink=True),
     ),
     lambda finding: str(finding["id"]),
 )
 FINDING_OF_ALL: Final = FINDING._replace(
-    columns=(*FINDING.columns[:-1], _at("resolved_at"), FINDING.columns[-1])
+    columns=(*FINDING.columns[:-1], _time("resolved_at"), FINDING.columns[-1])
 )
 """For lists that include resolved findings."""
 BRANCH: Final = Noun(
-    (_is("depth"), _is("kind"), _is("name"), _is("fate"), _is("owner")),
+    (_column("depth"), _column("kind"), _column("name"), _column("fate"), _column("owner")),
     lambda branch: str(branch["name"]),
 )
 RECONCILE_PASS: Final = Noun(
     (
-        _is("reconciler"),
-        _is("seen"),
-        _is("fixed"),
+        _column("reconciler"),
+        _column("seen"),
+        _column("fixed"),
         Column("FINDINGS", lambda one: str(len(one["findings"]) or "")),
-        _is("sentence", free=True),
-        _is("error", free=True),
+        _column("sentence", can_shrink=True),
+        _column("error", can_shrink=True),
     ),
     lambda report: str(report["reconciler"]),
 )
 INVITATION: Final = Noun(
-    (_is("client_id"), _at("expires_at")), lambda invitation: str(invitation["client_id"])
+    (_column("client_id"), _time("expires_at")), lambda invitation: str(invitation["client_id"])
 )
 PLANNED_STEP: Final = Noun(
-    (_is("name"), _is("kind"), _is("compensation"), _is("slot")), lambda step: str(step["name"])
+    (_column("name"), _column("kind"), _column("compensation"), _column("slot")),
+    lambda step: str(step["name"]),
 )
 
 

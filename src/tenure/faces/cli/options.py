@@ -19,32 +19,32 @@ Command = Callable[..., Any]
 LEVELS = ("debug", "info", "warning", "error")
 
 
-class Verbs(click.Group):
+class NounGroup(click.Group):
     """The commands of one noun, each listed with the first clause of its help."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """As click does it, which cuts every line off where it ends."""
+        """List the commands; unlike in click's own list, no line is cut off."""
         with formatter.section("Commands"):
             formatter.write_dl(
                 [
-                    (name, _CLAUSE.split(cleandoc(self.commands[name].help or ""))[0] + ".")
+                    (name, _CLAUSE_END.split(cleandoc(self.commands[name].help or ""))[0] + ".")
                     for name in self.list_commands(ctx)
                 ]
             )
 
 
-_CLAUSE = re.compile(r";\s|\.\s|\.$")
+_CLAUSE_END = re.compile(r";\s|\.\s|\.$")
 
 
-class Waits(NamedTuple):
+class WaitOptions(NamedTuple):
     """Whether a command waits for its operation, and for how long."""
 
     wait: bool = True
     timeout: float | None = None
 
 
-def _keep(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """These options may come before or after the command; the later one counts."""
+def _store_option(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Store the value for `server_location`; it may come before or after the command's name."""
     values: dict[str, str | None] = context.find_root().ensure_object(dict)
     if value is not None and option.name is not None:
         values[option.name] = value
@@ -53,13 +53,13 @@ def _keep(context: click.Context, option: click.Parameter, value: str | None) ->
 
 def server_options(command: Command) -> Command:
     """Add --home, --address and --token-file."""
-    for option, hint, words in (
+    for option, hint, help_text in (
         ("--token-file", "FILE", "The file with the token.  [TENURE_TOKEN: the token itself]"),
         ("--address", "URL", "The server, such as http://127.0.0.1:7450.  [TENURE_ADDRESS]"),
         ("--home", "DIR", "The plane's directory; .tenure here or in ~.  [TENURE_HOME]"),
     ):
         command = click.option(
-            option, metavar=hint, expose_value=False, callback=_keep, help=words
+            option, metavar=hint, expose_value=False, callback=_store_option, help=help_text
         )(command)
     return command
 
@@ -87,12 +87,12 @@ def with_client(command: Command) -> Command:
 
 def log_options(command: Command) -> Command:
     """Add --log-level and --log-format."""
-    for option, choices, default, words in (
+    for option, choices, default, help_text in (
         ("--log-format", ("plain", "json"), "plain", "The format of log lines."),
         ("--log-level", LEVELS, "warning", "The lowest level that is logged to standard error."),
     ):
         command = click.option(
-            option, type=click.Choice(choices), default=default, show_default=True, help=words
+            option, type=click.Choice(choices), default=default, show_default=True, help=help_text
         )(command)
     return command
 
@@ -122,18 +122,18 @@ def wait_options(command: Command) -> Command:
     )
     @wraps(command)
     def run(*args: object, no_wait: bool, timeout: float | None, **kwargs: object) -> object:
-        return command(*args, waits=Waits(not no_wait, timeout), **kwargs)
+        return command(*args, waits=WaitOptions(not no_wait, timeout), **kwargs)
 
     return run
 
 
-def confirm(would: str, *, yes: bool) -> None:
+def confirm(consequence: str, *, yes: bool) -> None:
     """Ask for confirmation; without a terminal --yes must be given."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandExit(Exit.USAGE, would, advice="add --yes to do it")
-    if not click.confirm(f"{would}. Go on?", err=True):
+        raise CommandExit(Exit.USAGE, consequence, advice="add --yes to do it")
+    if not click.confirm(f"{consequence}. Go on?", err=True):
         raise CommandExit(Exit.FAILED, "nothing was done")
 
 
@@ -143,7 +143,7 @@ def examples(*lines: str) -> str:
 
 
 def pairs(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """`KEY=VALUE` given several times."""
+    """The values of an option that takes `KEY=VALUE` several times."""
     found: dict[str, str] = {}
     for value in values:
         key, equals, text = value.partition("=")

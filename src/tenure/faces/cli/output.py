@@ -17,7 +17,7 @@ TABLES: Final = ("table", "wide")
 """Formats for people; `wide` shows all columns, however narrow the terminal is."""
 FORMS: Final = (*TABLES, "json", "yaml", "name")
 GAP: Final = "  "
-FREE_CHARACTERS_MIN = 12
+SHRUNK_CHARACTERS_MIN = 12
 WRAPPED_CHARACTERS_MIN = 20
 Item = Mapping[str, Any]
 COLOURS: Final = {
@@ -26,7 +26,7 @@ COLOURS: Final = {
     "CREATE_FAILED": "red", "DELETE_FAILED": "red", "UPDATE_FAILED": "red", "STUCK": "red",
     "ABANDONED": "red", "fail": "red",
 }  # fmt: skip
-"""Words that have a colour on a terminal."""
+"""The colours of words on a terminal."""
 
 
 class Column(NamedTuple):
@@ -34,10 +34,10 @@ class Column(NamedTuple):
 
     title: str
     of: Callable[[Item], str]
-    free: bool = False
+    can_shrink: bool = False
     """Whether its cells may be shortened on a narrow terminal."""
-    spare: int = 0
-    """Whether it may be left out on a narrow terminal; the highest number goes first."""
+    drop_rank: int = 0
+    """On a narrow terminal the columns with the highest rank are left out first; 0: never."""
 
 
 class Noun(NamedTuple):
@@ -91,7 +91,7 @@ def show(item: Item, noun: Noun, *, form: str, text: Callable[[Item], str]) -> N
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Aligned columns under their titles; control characters are escaped."""
-    lines = [list(titles), *([plain(cell) for cell in row] for row in rows)]
+    lines = [list(titles), *([escape_control(cell) for cell in row] for row in rows)]
     widths = _widths(lines)
     return "\n".join(
         GAP.join(
@@ -104,10 +104,10 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def table_with_text(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The same with a text of several lines as its last column, wrapped to the terminal."""
-    before = [list(titles[:-1]), *([plain(cell) for cell in row[:-1]] for row in rows)]
+    before = [list(titles[:-1]), *([escape_control(cell) for cell in row[:-1]] for row in rows)]
     indent = sum(width + len(GAP) for width in _widths(before))
     room = (terminal_width() or 0) - indent
-    texts = [list(_all_wrapped(row[-1], room)) for row in rows]
+    texts = [list(_wrap_lines(row[-1], room)) for row in rows]
     tops = table(titles, [[*row[:-1], text[0]] for row, text in zip(rows, texts, strict=True)])
     below = [[], *(text[1:] for text in texts)]
     return "\n".join(
@@ -137,39 +137,39 @@ def _one_line(text: str) -> str:
 
 def _lines(text: str) -> list[str]:
     """The lines of a text; tabs become spaces and other control characters are escaped."""
-    return [plain(line.removesuffix("\r").expandtabs()) for line in text.split("\n")]
+    return [escape_control(line.removesuffix("\r").expandtabs()) for line in text.split("\n")]
 
 
 def _narrow(
     columns: Sequence[Column], rows: list[list[str]], room: int
 ) -> tuple[Sequence[Column], list[list[str]]]:
-    """The columns that fit; columns with the highest `spare` are left out first."""
+    """The columns that fit; columns with the highest `drop_rank` are left out first."""
     widths = _widths([[column.title for column in columns], *rows])
     least = [
-        min(width, FREE_CHARACTERS_MIN) if column.free else width
+        min(width, SHRUNK_CHARACTERS_MIN) if column.can_shrink else width
         for column, width in zip(columns, widths, strict=True)
     ]
     left = list(range(len(columns)))
-    for place in sorted(left, key=lambda n: columns[n].spare, reverse=True):
-        if _across([least[n] for n in left]) <= room or not columns[place].spare:
+    for index in sorted(left, key=lambda n: columns[n].drop_rank, reverse=True):
+        if _table_width([least[n] for n in left]) <= room or not columns[index].drop_rank:
             break
-        left.remove(place)
+        left.remove(index)
     return [columns[n] for n in left], [[row[n] for n in left] for row in rows]
 
 
-def _across(widths: Sequence[int]) -> int:
+def _table_width(widths: Sequence[int]) -> int:
     """The width of a table with columns of these widths."""
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
 def _shorten(columns: Sequence[Column], rows: list[list[str]], room: int) -> list[list[str]]:
-    """The rows with free columns shortened until the table fits, the widest column first."""
+    """The rows with cells shortened until the table fits, in the widest column first."""
     widths = _widths([[column.title for column in columns], *rows])
-    over = _across(widths) - room
-    free = [n for n, column in enumerate(columns) if column.free]
-    for _ in range(over):
-        longest = max(free, key=widths.__getitem__, default=0)
-        if not free or widths[longest] <= FREE_CHARACTERS_MIN:
+    excess = _table_width(widths) - room
+    shrinkable = [n for n, column in enumerate(columns) if column.can_shrink]
+    for _ in range(excess):
+        longest = max(shrinkable, key=widths.__getitem__, default=0)
+        if not shrinkable or widths[longest] <= SHRUNK_CHARACTERS_MIN:
             break
         widths[longest] -= 1
     dots = "…" if is_utf8(sys.stdout) else "..."
@@ -200,17 +200,17 @@ def fields(pairs: Iterable[tuple[str, str]]) -> str:
     indent = max((len(name) for name, _ in filled), default=0) + 2
     room = (terminal_width() or 0) - indent
     return "\n".join(
-        f"{name + ':':<{indent}}{_colour(_below(_all_wrapped(value, room), indent))}"
+        f"{name + ':':<{indent}}{_colour(_join_indented(_wrap_lines(value, room), indent))}"
         for name, value in filled
     )
 
 
-def _all_wrapped(text: str, room: int) -> Iterator[str]:
+def _wrap_lines(text: str, room: int) -> Iterator[str]:
     for line in _lines(text):
         yield from _wrap(line, room)
 
 
-def _below(lines: Iterable[str], indent: int) -> str:
+def _join_indented(lines: Iterable[str], indent: int) -> str:
     return f"\n{' ' * indent}".join(lines)
 
 
@@ -233,23 +233,23 @@ def count_of(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def plain(text: str) -> str:
+def escape_control(text: str) -> str:
     """The text with unprintable characters escaped, so that it cannot control a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def plain_lines(text: str, *, indent: int = 0) -> str:
+def escape_lines(text: str, *, indent: int = 0) -> str:
     """The same for a text of several lines; each line after the first is indented."""
-    return _below(_lines(text), indent)
+    return _join_indented(_lines(text), indent)
 
 
-def pass_on(text: str) -> None:
+def print_agent_output(text: str) -> None:
     """Print an agent's output: unchanged to a program, without control characters to a terminal."""
     if sys.stdout.isatty():
-        text = _LINE.sub(lambda part: plain(part[0]), text)
-    sys.stdout.write(_fitting(text, sys.stdout))
+        text = _LINE.sub(lambda part: escape_control(part[0]), text)
+    sys.stdout.write(_encodable(text, sys.stdout))
     sys.stdout.flush()
 
 
@@ -263,7 +263,7 @@ def is_utf8(stream: TextIO) -> bool:
 
 def say(sentence: str) -> None:
     """Print a message for people on standard error; scripts read standard output."""
-    click.echo(_fitting(sentence, sys.stderr), err=True)
+    click.echo(_encodable(sentence, sys.stderr), err=True)
 
 
 def _colour(cell: str) -> str:
@@ -271,10 +271,10 @@ def _colour(cell: str) -> str:
 
 
 def _print(text: str) -> None:
-    click.echo(_fitting(text, sys.stdout))
+    click.echo(_encodable(text, sys.stdout))
 
 
-def _fitting(text: str, stream: Any) -> str:  # noqa: ANN401 (standard output may be replaced)
+def _encodable(text: str, stream: Any) -> str:  # noqa: ANN401 (standard output may be replaced)
     """The text in the encoding of the stream; characters that it lacks are escaped."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from tenure.faces.cli.client import Client, path, retry_until
 from tenure.faces.cli.exits import OF_STATE, CommandExit, Exit, ServerRefusal, Unreachable
-from tenure.faces.cli.options import Waits
-from tenure.faces.cli.output import is_utf8, plain, say
+from tenure.faces.cli.options import WaitOptions
+from tenure.faces.cli.output import escape_control, is_utf8, say
 
 SETTLED_STATES: Final = frozenset(OF_STATE)
 PENDING: Final = "PENDING"
@@ -75,9 +75,9 @@ class OperationProgress:
     details: dict[str, str] = field(default_factory=dict)
     last: int = 0
     """The number of the last record that was received."""
-    back: bool = False
+    undoing: bool = False
     """Whether the operation is being undone."""
-    waits: str = ""
+    wait_reason: str = ""
     """Why no worker has started it, if that is known."""
 
     @classmethod
@@ -98,21 +98,21 @@ class OperationProgress:
         why = str(body.get("why") or "") if isinstance(body, dict) else ""
         match record["kind"]:
             case "done" | "adopted":
-                return self._now(step, "done")
+                return self._set_fate(step, "done")
             case "refused":
-                return [*self._now(step, "refused", why), *self._start_undo("")]
+                return [*self._set_fate(step, "refused", why), *self._start_undo("")]
             case "compensating":
                 return self._start_undo(why)
             case "undone":
-                return self._now(step, "undone")
+                return self._set_fate(step, "undone")
             case "marked_absent":  # on the way forward it is done again
-                return self._now(step, "undone" if self.back else "running")
+                return self._set_fate(step, "undone" if self.undoing else "running")
             case "stuck":
-                return self._now(step, "stuck", why)
+                return self._set_fate(step, "stuck", why)
             case "abandoned":
                 return [ProgressLine("", "stuck", "abandoned as it is")]
             case "retried":
-                self._stuck_no_more()
+                self._clear_stuck()
                 return []
             case _:
                 return []
@@ -127,39 +127,39 @@ class OperationProgress:
             name, detail = str(step["name"]), str(step["detail"])
             fate = "stuck" if step["stuck"] else WORD_OF_STATE.get(str(step["state"] or ""), "")
             fate = "" if fate == "running" and self.state == PENDING else fate
-            lines += self._now(name, fate, detail)
+            lines += self._set_fate(name, fate, detail)
         return lines
 
-    def _now(self, step: str, fate: str, detail: str = "") -> list[ProgressLine]:
-        was = self.fates.get(step, "")
-        if fate == "refused" and was in {"undoing", "undone"}:
+    def _set_fate(self, step: str, fate: str, detail: str = "") -> list[ProgressLine]:
+        previous = self.fates.get(step, "")
+        if fate == "refused" and previous in {"undoing", "undone"}:
             return []
         self.fates[step] = fate
-        news = fate != was and fate in PRINTED_FATES
-        news |= fate == "running" and detail not in {"", self.details.get(step, "")}
-        if detail or fate != was:  # the reason of a failure stays, though it is not repeated
+        is_new = fate != previous and fate in PRINTED_FATES
+        is_new |= fate == "running" and detail not in {"", self.details.get(step, "")}
+        if detail or fate != previous:  # the reason of a failure stays, though it is not repeated
             self.details[step] = detail
-        return [ProgressLine(step, fate, detail)] if news else []
+        return [ProgressLine(step, fate, detail)] if is_new else []
 
     def _start_undo(self, why: str) -> list[ProgressLine]:
-        if self.back:
+        if self.undoing:
             return []
-        self.back = True
+        self.undoing = True
         return [ProgressLine("", "undoing", why)]
 
     def wait(self, why: str) -> list[ProgressLine]:
         """Note why no worker has started the operation; empty: one has."""
-        previous, self.waits = self.waits, why
+        previous, self.wait_reason = self.wait_reason, why
         return [ProgressLine("", "running", why)] if why and why != previous else []
 
-    def _stuck_no_more(self) -> None:
+    def _clear_stuck(self) -> None:
         for step, fate in self.fates.items():
             if fate == "stuck":
-                self.fates[step] = "undoing" if self.back else "running"
+                self.fates[step] = "undoing" if self.undoing else "running"
 
     def running(self) -> str:
         """The step that runs now, guessed from the order of the plan."""
-        if self.state in SETTLED_STATES or self.state == PENDING or self.back:
+        if self.state in SETTLED_STATES or self.state == PENDING or self.undoing:
             return ""
         return next((name for name, fate in self.fates.items() if fate in {"", "running"}), "")
 
@@ -171,7 +171,7 @@ def follow(
     client: Client,
     operation: Plain,
     *,
-    waits: Waits,
+    waits: WaitOptions,
     tell: Callable[[list[ProgressLine]], None],
     progress_state: OperationProgress,
 ) -> dict[str, Any]:
@@ -295,7 +295,9 @@ def _seconds_left(until: float | None) -> float | None:
 # ------------------------------------------------------------------------------------------ drawing
 
 
-def watch(client: Client, operation: Plain, *, waits: Waits, title: str = "") -> dict[str, Any]:
+def watch(
+    client: Client, operation: Plain, *, waits: WaitOptions, title: str = ""
+) -> dict[str, Any]:
     """Show the operation until it is settled; return it then."""
     progress_state = OperationProgress.of(operation)
     started = time.monotonic()
@@ -335,19 +337,19 @@ def text(line: ProgressLine, *, utf8: bool) -> str:
     first = (line.detail.splitlines() or [""])[0]  # the end of the operation shows all lines
     if not line.step:
         head = "undoing" if line.fate == "undoing" else ""
-        words = ": ".join(filter(None, [head, plain(first)]))
+        words = ": ".join(filter(None, [head, escape_control(first)]))
         return f"  {'↺' if utf8 and head else sign} {words}"
     words = {"undone": "undone", "stuck": "is stuck", "refused": "failed"}.get(line.fate, "")
     has_reason = line.fate in {"running", "refused", "stuck"}
     why = first if has_reason else ""
     if why.startswith(f"{line.step} "):
         words, why = why.removeprefix(f"{line.step} "), ""
-    return f"  {sign} {' '.join(filter(None, [line.step, plain(words)]))}" + (
-        f": {plain(why)}" if why else ""
+    return f"  {sign} {' '.join(filter(None, [line.step, escape_control(words)]))}" + (
+        f": {escape_control(why)}" if why else ""
     )
 
 
-# ------------------------------------------------------------------------------------- how it ended
+# ---------------------------------------------------------------------------------------- the end
 
 
 def report_end(operation: Plain, *, success: str, seconds: float) -> None:
@@ -360,14 +362,14 @@ def report_end(operation: Plain, *, success: str, seconds: float) -> None:
             say(f"{success} ({took})")
             return
         case "COMPENSATED":
-            left = {
+            effect = {
                 "create_agent": "left nothing behind",
                 "resume_agent": "the agent stays suspended",
             }.get(str(operation["kind"]), "the agent is as it was")
-            sentence = f"{operation['kind']} was undone, and {left} ({took})"
+            sentence = f"{operation['kind']} was undone, and {effect} ({took})"
             advice = ""
         case "ABANDONED":
-            sentence, advice = f"{operation['kind']} was abandoned as it was", ""
+            sentence, advice = f"{operation['kind']} was abandoned, and nothing was undone", ""
         case _:
             sentence = f"{operation['kind']} is stuck ({took})"
             advice = f"tenure operation show {operation['id']} lists the possible commands"

@@ -86,7 +86,7 @@ _OPTIONS = (
         "stopped_seconds",
         "SECONDS",
         "TENURE_STOPPED_SECONDS",
-        "After so many seconds a provider host that is stopped is killed: 10; 0: never.",
+        "Kill a provider host that was suspended (SIGSTOP) for so long; default 10, 0 is never.",
     ),
 )
 """Each option: its flag, field of the settings, metavariable, environment variable and help."""
@@ -96,28 +96,28 @@ _RETENTION_OPTIONS = (
         "keep_operations_days",
         "DAYS",
         "TENURE_KEEP_OPERATIONS",
-        "How many days ended operations are kept: 90; 0: for ever.",
+        "Keep ended operations for so many days; default 90, 0 is for ever.",
     ),
     (
         "--keep-findings",
         "keep_findings_days",
         "DAYS",
         "TENURE_KEEP_FINDINGS",
-        "How many days resolved findings are kept: 30; 0: for ever.",
+        "Keep resolved findings for so many days; default 30, 0 is for ever.",
     ),
     (
         "--keep-events",
         "keep_events_per_tenant",
         "EVENTS",
         "TENURE_KEEP_EVENTS",
-        "How many events of each tenant are kept at most, delivered or not: 500,000.",
+        "Keep at most so many events of each tenant, delivered or not; default 500,000.",
     ),
     (
         "--drift",
         "drift",
         None,
         "TENURE_DRIFT",
-        "Whether differences between records and providers are repaired or only reported: repair.",
+        "Repair differences between records and providers, or only report them; default repair.",
     ),
 )
 """The same for settings that all processes of a home share."""
@@ -137,7 +137,7 @@ def up_scale_options(command: Command) -> Command:
 
 
 def scale_options(command: Command, options: Sequence[Option] = _OPTIONS) -> Command:
-    """Add the options; the command gets those that were given as `scale`."""
+    """Add the options; the command gets the values that the user gave as `scale`."""
 
     @wraps(command)
     def run(*args: object, **named: object) -> object:
@@ -153,13 +153,13 @@ def scale_options(command: Command, options: Sequence[Option] = _OPTIONS) -> Com
             scale["temporal_api_key"] = key
         return command(*args, scale=scale, **named)
 
-    for option, field, hint, variable, words in reversed(options):
+    for option, field, hint, variable, help_text in reversed(options):
         run = click.option(
             option,
             field,
             metavar=hint,
             type=_KINDS.get(hint or option),
             envvar=variable,
-            help=f"{words}  [{variable}]",
+            help=f"{help_text}  [{variable}]",
         )(run)
     return run

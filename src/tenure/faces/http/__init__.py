@@ -1,1 +1,1 @@
-"""What every HTTP face shares: server, limits, authentication, bodies, problems, route table."""
+"""The base of every HTTP face: server, limits, authentication, bodies, problems, route table."""

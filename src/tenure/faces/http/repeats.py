@@ -1,7 +1,8 @@
-"""Repeated requests: for each idempotency key the handler is called once.
+"""Answers a repeated request from its stored answer: a handler runs once for an idempotency key.
 
-The command of a handler stores the answer in the commit that has its effect.  If it did not (there
-was nothing to do, or the effect is in a provider), the answer is stored here, after the handler.
+The command of a handler stores the answer in the commit that has its effect.  If it did not,
+because nothing changed or because the effect is at a provider, the answer is stored here, after the
+handler.
 """
 
 from typing import Any
@@ -25,7 +26,9 @@ async def call(route: Route, request: HttpRequest) -> Any:  # noqa: ANN401 (as h
             reply = value if isinstance(value, Reply) else Reply(value)
             await idempotency.finish(plane, encode(reply.value), status=reply.status)
         except RepeatedRequest:
-            continue  # its answer is stored by now, unless its day has just ended
+            # An equal request committed first.  The next round returns its stored answer, or calls
+            # the handler again if that answer has expired in the meantime.
+            continue
         except CallerError:
             # The conflict may be with this same request, completed since `find_answer`.
             stored = await idempotency.find_answer(plane)

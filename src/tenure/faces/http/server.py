@@ -37,7 +37,7 @@ from tenure.faces.http.table import Route, encode
 from tenure.faces.oauth import face as oauth_face
 
 FACES: tuple[Face, ...] = (api_face.FACE, oauth_face.FACE)
-"""Every face of the control plane: another one is a folder and a name here."""
+"""Every face of the control plane; a new face is a folder in `faces` and an entry here."""
 ROUTES: tuple[Route, ...] = tuple(route for face in FACES for route in face.routes)
 """Every declared route."""
 KEEP_ALIVE_SECONDS = 75

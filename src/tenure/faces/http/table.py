@@ -60,7 +60,7 @@ class Repeat(Enum):
     ANSWER = "answer"
     """The first answer, which is stored with the key: the same status and bytes."""
     RESULT = "result"
-    """The current state of the object that the first request made; the key leads to it."""
+    """The current state of the object that the first request made; the key has its id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tenure.faces.http.problems import ProblemError
 from tenure.faces.http.table import HttpRequest, Repeat, Reply, Route, Stream
 
 CASCADE_MAX = 10_000
-"""The maximum of edges that a dry run of a delete shows."""
+"""The maximum of edges (owned or granted things) that a dry run of a delete shows."""
 
 
 def options_of(request: HttpRequest) -> RequestOptions:
@@ -177,7 +177,7 @@ async def list_edges(request: HttpRequest) -> schemas.Edges:
 
 
 async def add_edge(request: HttpRequest) -> schemas.Edge:
-    """Let an agent own one more thing."""
+    """Make an agent the owner of a thing; it may have other owners too."""
     body = cast(schemas.AddEdge, request.body)
     edge = await owned_kinds.own(
         request.plane,
@@ -204,17 +204,21 @@ async def invite_agent(request: HttpRequest) -> schemas.AgentInvitation:
 
 
 async def invoke_agent(request: HttpRequest) -> Stream:
-    """Pass the request through to the agent's runtime."""
+    """Pass the request through to the agent's runtime, and stream its response."""
     invocation = await invocations.admit(request.plane, request.caller, request.names["agent"])
 
     return Stream(partial(invoke.serve, request, invocation))
 
 
 ONE = "/v1/agents/{agent}"
-VERB = ("wrong_state", "operation_in_progress", "conflict", "illegal_transition")
-IN_TURN = (*VERB, "queue_full")
-CLOSES = (*IN_TURN, "plan_unknown")
-"""A verb that closes an agent also changes the operation in progress, whose plan may be newer."""
+VERB_PROBLEMS = ("wrong_state", "operation_in_progress", "conflict", "illegal_transition")
+"""Problems of every lifecycle verb."""
+QUEUE_PROBLEMS = (*VERB_PROBLEMS, "queue_full")
+"""Problems of a verb that can wait for the agent's lock."""
+CLOSE_PROBLEMS = (*QUEUE_PROBLEMS, "plan_unknown")
+"""Problems of a verb that closes an agent: it cancels the operation that has the lock, and only a
+newer release may know that operation's plan.
+"""
 
 
 ROUTES = (
@@ -224,7 +228,7 @@ ROUTES = (
         body=AgentSpec, query=schemas.DryRunQuery, repeat=Repeat.RESULT, waits=True,
         problems=(
             "invalid", "name_taken", "quota_exceeded", "not_found", "limit_exceeded",
-            "awaits_acknowledgement", *VERB,
+            "awaits_acknowledgement", *VERB_PROBLEMS,
             "rejected", "unavailable", "outcome_unknown",
         ),
     ),
@@ -240,25 +244,25 @@ ROUTES = (
         "DELETE", ONE, delete_agent, "Delete an agent: close it and remove all its resources",
         role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         query=schemas.Delete, waits=True, conditional=True,
-        repeat=Repeat.RESULT, problems=CLOSES,
+        repeat=Repeat.RESULT, problems=CLOSE_PROBLEMS,
     ),
     Route(
         "POST", f"{ONE}:suspend", suspend_agent, "Suspend an agent: close it and free its runtime",
         role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         body=schemas.Suspend, empty_body=True, query=schemas.QueueQuery, repeat=Repeat.RESULT,
-        waits=True, conditional=True, problems=CLOSES,
+        waits=True, conditional=True, problems=CLOSE_PROBLEMS,
     ),
     Route(
         "POST", f"{ONE}:resume", resume_agent, "Resume a suspended agent",
         role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         query=schemas.QueueQuery, waits=True, conditional=True,
-        repeat=Repeat.RESULT, problems=IN_TURN,
+        repeat=Repeat.RESULT, problems=QUEUE_PROBLEMS,
     ),
     Route(
         "POST", f"{ONE}:stop", stop_agent, "Emergency stop: revoke, fence, kill",
         role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         query=schemas.QueueQuery, waits=True, conditional=True,
-        repeat=Repeat.RESULT, problems=CLOSES,
+        repeat=Repeat.RESULT, problems=CLOSE_PROBLEMS,
     ),
     Route(
         "GET", f"{ONE}/edges", list_edges, "List the things that an agent owns or has granted",

@@ -1,4 +1,4 @@
-"""Operations: look, wait, follow, and an operator's exits."""
+"""Routes of operations: list, show, wait, follow, cancel, and resolve a stuck one."""
 
 from typing import cast
 
@@ -13,8 +13,8 @@ from tenure.faces.api import operation_stream
 from tenure.faces.api.schemas import operations as schemas
 from tenure.faces.http.table import HttpRequest, Repeat, Reply, Route, Stream
 
-PIECE_SECONDS = 1.0
-"""How long one wait lasts before it is looked whether the process is about to end."""
+WAIT_PIECE_SECONDS = 1.0
+"""A wait is cut into pieces of this length; after each one it ends if the process is stopping."""
 OPERATOR_PROBLEMS = ("ended", "plan_unknown", "conflict")
 
 
@@ -25,7 +25,7 @@ async def wait_until_settled(
     plane = request.plane
     until = plane.store.now() + seconds
     while True:
-        remaining = max(0.0, min(until - plane.store.now(), PIECE_SECONDS))
+        remaining = max(0.0, min(until - plane.store.now(), WAIT_PIECE_SECONDS))
         view = await reads.wait(plane, request.tenant, operation, seconds=remaining)
         if (
             view.state in SETTLED
@@ -43,7 +43,9 @@ async def reply_accepted(request: HttpRequest, operation: operation_views.Operat
         if operation.state not in SETTLED:
             until = request.plane.store.now() + request.wait_seconds
             # The operation was read just now: it is not read again before it has settled.
-            await request.plane.engine.wait(operation.id, min(request.wait_seconds, PIECE_SECONDS))
+            await request.plane.engine.wait(
+                operation.id, min(request.wait_seconds, WAIT_PIECE_SECONDS)
+            )
             remaining = max(0.0, until - request.plane.store.now())
             operation = await wait_until_settled(request, operation.id, remaining)
     return Reply(schemas.operation(operation), 202, tuple(headers))

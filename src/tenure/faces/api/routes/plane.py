@@ -31,12 +31,12 @@ async def readyz(request: HttpRequest) -> schemas.HealthStatus:
                 http_state.plane, COMMIT_LOST, STORE_SECONDS
             )
         raise ProblemError("stopping", problem)
-    held = http_state.plane.pause.why
-    if not http_state.ready or not (http_state.plane.engine.accepts or held):
+    pause_reason = http_state.plane.pause.why
+    if not http_state.ready or not (http_state.plane.engine.accepts or pause_reason):
         raise ProblemError("starting", "the engine does not accept operations yet")
     if problem := await http_state.write_probe.problem(http_state.plane, seconds=STORE_SECONDS):
         raise ProblemError("starting", problem)
-    plane, status = http_state.plane, "held" if held else "ready"
+    plane, status = http_state.plane, "held" if pause_reason else "ready"
     return schemas.HealthStatus(
         status=status, engine=plane.engine.away, providers=plane.provider_outage()
     )

@@ -1,4 +1,4 @@
-"""`tenure agent`: agents from their creation to their end."""
+"""`tenure agent`: creates, lists, shows, invokes, suspends, resumes, stops and deletes agents."""
 
 import shlex
 import sys
@@ -15,8 +15,8 @@ from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import CommandExit, Exit
 from tenure.faces.cli.follow_operation import wait_and_report
 from tenure.faces.cli.options import (
-    Verbs,
-    Waits,
+    NounGroup,
+    WaitOptions,
     confirm,
     examples,
     output_option,
@@ -24,17 +24,25 @@ from tenure.faces.cli.options import (
     wait_options,
     with_client,
 )
-from tenure.faces.cli.output import TABLES, Item, pass_on, plain, say, show, show_all
+from tenure.faces.cli.output import (
+    TABLES,
+    Item,
+    escape_control,
+    print_agent_output,
+    say,
+    show,
+    show_all,
+)
 
 NAMED_MAX = 10
-"""Sub-agents that the question names; the others are counted."""
+"""How many sub-agents the confirmation names; for the others it gives only the number."""
 STATES = tuple(str(state) for state in AgentState if state not in AGENT.final)
-"""The states in which an agent can be listed: a deleted one is not."""
+"""The states by which agents can be listed; deleted agents are never listed."""
 
 
 @click.group(
     "agent",
-    cls=Verbs,
+    cls=NounGroup,
     epilog=examples(
         "tenure agent create hello --command 'python3 agent.py'",
         'tenure agent invoke hello \'{"prompt": "hi"}\'',
@@ -54,7 +62,9 @@ def command() -> None:
     ),
 )
 @click.argument("name", required=False)
-@click.option("-f", "--file", metavar="FILE", help="The file with its spec; - is standard input.")
+@click.option(
+    "-f", "--file", metavar="FILE", help="The file with the agent's spec; - is standard input."
+)
 @click.option(
     "--command", metavar="TEXT", help="The program to run; it must answer /ping and /invocations."
 )
@@ -66,16 +76,20 @@ def command() -> None:
 @click.option("--role", multiple=True, metavar="ROLE", help="A role to grant.")
 @click.option("--team", multiple=True, metavar="TEAM", help="A team to join.")
 @click.option("--owner", metavar="TEXT", help="The owner, as free text.")
-@click.option("--parent", metavar="NAME", help="The agent that owns it and is deleted with it.")
+@click.option(
+    "--parent",
+    metavar="NAME",
+    help="The agent that owns this one; if it is deleted, so is this one.",
+)
 @click.option("--zone", metavar="NAME", help="The zone to run in.")
 @click.option(
-    "--ready-seconds", type=float, metavar="N", help="The longest time that its start may take."
+    "--ready-seconds", type=float, metavar="N", help="The longest time that a start may take."
 )
 @click.option(
     "--drain-seconds",
     type=float,
     metavar="N",
-    help="The longest time that a drain waits for its work.",
+    help="The longest time that a drain waits for work in flight.",
 )
 @click.option(
     "--dry-run", is_flag=True, help="Show the steps and their compensations; change nothing."
@@ -84,25 +98,27 @@ def command() -> None:
 @output_option
 @with_client
 def create(
-    client: Client, *, name: str | None, file: str | None, dry_run: bool, waits: Waits, form: str,
+    client: Client, *, name: str | None, file: str | None, dry_run: bool, waits: WaitOptions,
+    form: str,
     **options: Any,  # noqa: ANN401 (one for each field of a file)
 ) -> None:  # fmt: skip
     """Create an agent and wait until it answers.
 
-    If a step fails, everything that was made is undone, and the reason is printed.
+    If a step fails, all finished steps are undone, and the reason is printed.
     """
     from tenure.faces.cli import files
 
-    tree = _tree(name, file, options)
+    tree = _spec_tree(name, file, options)
     spec = files.check(tree, source=file or "the command line")
     for note in files.missing_scripts(spec):
-        say(plain(note))
+        say(escape_control(note))
     query = {"dry_run": True} if dry_run else None
     answer = client.send("POST", path("agents"), body=spec, query=query, agent=str(spec["name"]))
     if dry_run:
         show_all(answer["steps"], nouns.PLANNED_STEP, form=form)
         if answer["warnings"]:
-            raise CommandExit(Exit.FAILED, f"it would be undone: {'; '.join(answer['warnings'])}")
+            warnings = "; ".join(answer["warnings"])
+            raise CommandExit(Exit.FAILED, f"the create would be undone: {warnings}")
         return
     wait_and_report(
         client, answer, waits=waits, form=form, name=str(spec["name"]),
@@ -110,26 +126,29 @@ def create(
     )  # fmt: skip
 
 
-def _tree(name: str | None, file: str | None, options: dict[str, Any]) -> dict[str, Any]:
+def _spec_tree(name: str | None, file: str | None, options: dict[str, Any]) -> dict[str, Any]:
     """The agent's spec, from its file or from the options."""
     from tenure.faces.cli import files
 
     if file is not None:
         extra = [option for option, value in options.items() if value]
         if extra:
-            raise click.UsageError(f"--{extra[0].replace('_', '-')} belongs into {file}")
+            option = extra[0].replace("_", "-")
+            raise click.UsageError(f"--{option} cannot be used with --file: put it into {file}")
         found = files.read(file)
         if len(found) != 1:
-            raise click.UsageError(f"{file} holds {len(found)} agents; tenure apply makes them all")
+            raise click.UsageError(
+                f"{file} contains {len(found)} agents; tenure apply creates them all"
+            )
         tree: dict[str, Any] = found[0].tree
         return {**tree, "name": name} if name else tree
     if not name or not options["command"]:
         raise click.UsageError("give a NAME and --command, or -f FILE")
     try:
-        words = shlex.split(options["command"])
+        command_parts = shlex.split(options["command"])
     except ValueError as error:
         raise click.BadParameter(f"{error}", param_hint="--command") from None
-    runtime = {"command": words}
+    runtime = {"command": command_parts}
     runtime |= {
         key: options[key]
         for key in ("bundle", "env", "zone", "ready_seconds", "drain_seconds")
@@ -172,11 +191,11 @@ def list_agents(
     "show", epilog=examples("tenure agent show hello", "tenure agent show hello --resources")
 )
 @click.argument("name")
-@click.option("--resources", is_flag=True, help="List what providers hold for it.")
+@click.option("--resources", is_flag=True, help="List its resources at the providers.")
 @output_option
 @with_client
 def show_agent(client: Client, *, name: str, resources: bool, form: str) -> None:
-    """Show one agent by its name or uid; if it failed, also the reason."""
+    """Show one agent, by name or uid; for a failed agent also the reason."""
     if resources:
         found = client.get(path("agents", name, "resources"))
         show_all(found["items"], nouns.RESOURCE, form=form)
@@ -204,7 +223,7 @@ def _queue(*, value: bool) -> dict[str, str]:
 
 DRAIN = click.option(
     "--drain", type=click.FloatRange(0, 3_600), metavar="SECONDS",
-    help="How long to wait for work in flight; 0: not at all.",
+    help="How long to wait for work in flight; 0 does not wait.",
 )  # fmt: skip
 
 QUEUE = click.option(
@@ -229,9 +248,11 @@ QUEUE = click.option(
 @with_client
 def suspend(
     client: Client, *, name: str, keep_runtime: bool, drain: float | None, queue: bool,
-    waits: Waits, form: str,
+    waits: WaitOptions, form: str,
 ) -> None:  # fmt: skip
-    """Close an agent, wait for its work and remove its runtime; its identity and files stay.
+    """Close an agent, wait for its work in flight and remove its runtime.
+
+    Its identity, its access and its files stay; `resume` starts it again.
 
     Its sub-agents are not suspended.
     """
@@ -252,8 +273,8 @@ def suspend(
 @wait_options
 @output_option
 @with_client
-def resume(client: Client, *, name: str, queue: bool, waits: Waits, form: str) -> None:
-    """Start a suspended agent again; it serves when its runtime answers."""
+def resume(client: Client, *, name: str, queue: bool, waits: WaitOptions, form: str) -> None:
+    """Start a suspended agent again, and wait until it answers."""
     answer = client.send(
         "POST", path("agents", name, verb="resume"), query=_queue(value=queue),
         agent=name,
@@ -268,8 +289,11 @@ def resume(client: Client, *, name: str, queue: bool, waits: Waits, form: str) -
 @wait_options
 @output_option
 @with_client
-def stop(client: Client, *, name: str, waits: Waits, form: str) -> None:
-    """Emergency stop: revoke its credentials and kill it without waiting for its work."""
+def stop(client: Client, *, name: str, waits: WaitOptions, form: str) -> None:
+    """Stop an agent in an emergency: revoke its credentials and kill its runtime, without a drain.
+
+    The agent is then suspended; `resume` starts it again.
+    """
     answer = client.send("POST", path("agents", name, verb="stop"), agent=name)
     wait_and_report(
         client, answer, waits=waits, form=form, name=name, success=f"agent {name} is stopped"
@@ -301,7 +325,7 @@ def stop(client: Client, *, name: str, waits: Waits, form: str) -> None:
 @with_client
 def delete(
     client: Client, *, names: tuple[str, ...], drain: float | None, queue: bool,
-    retention: str | None, dry_run: bool, yes: bool, waits: Waits, form: str,
+    retention: str | None, dry_run: bool, yes: bool, waits: WaitOptions, form: str,
 ) -> None:  # fmt: skip
     """Close agents and delete everything that belongs to them, sub-agents included."""
     from tenure.faces.cli.cascade import agents_below, show_cascade
@@ -316,7 +340,7 @@ def delete(
         if below:
             named = ", ".join(sorted(below)[:NAMED_MAX]) + (", …" if len(below) > NAMED_MAX else "")
             count = f"{len(below)} sub-agents" if len(below) > 1 else "a sub-agent"
-            confirm(f"{count} would go too: {named}", yes=yes)
+            confirm(f"{count} will be deleted too: {named}", yes=yes)
     for name in names:
         answer = client.send("DELETE", path("agents", name), query=query, agent=name)
         wait_and_report(
@@ -335,7 +359,7 @@ def invite(client: Client, *, name: str, form: str) -> None:
         "POST", path("agents", name, verb="invite"), agent=name, check_command="tenure audit list"
     )
     if form in TABLES:
-        say(f"client {made['client_id']}, good until {in_utc(made['expires_at'])}")
+        say(f"client {made['client_id']}, valid until {in_utc(made['expires_at'])}")
     show(made, nouns.INVITATION, form=form, text=lambda one: str(one["token"]))
 
 
@@ -352,11 +376,11 @@ def invite(client: Client, *, name: str, form: str) -> None:
 @click.option(
     "--content-type",
     metavar="TYPE",
-    help="The content type; by default JSON if the body is JSON, else text.",
+    help="The content type; the default is JSON if the body is JSON, otherwise text.",
 )
 @click.option("--session", metavar="ID", help="The session to continue.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=900.0, metavar="SECONDS",
-              help="The longest time without a byte from the agent.")  # fmt: skip
+              help="How long the agent may send no data.")  # fmt: skip
 @with_client
 def invoke(
     client: Client, *, name: str, body: str | None, content_type: str | None, session: str | None,
@@ -366,9 +390,11 @@ def invoke(
 
     Without BODY, or with -, standard input is sent; @FILE sends a file.
     """
-    from tenure.faces.cli.invoke import invoke as passed
+    from tenure.faces.cli.invoke import invoke as send_invocation
 
-    passed(client, name, body=body, content_type=content_type, session=session, seconds=timeout)
+    send_invocation(
+        client, name, body=body, content_type=content_type, session=session, seconds=timeout
+    )
 
 
 @command.command(
@@ -382,12 +408,12 @@ def invoke(
 @with_client
 def logs(client: Client, *, name: str, lines: int, follow: bool) -> None:
     """Print the output of an agent."""
-    from tenure.faces.cli.logs import follow as followed
+    from tenure.faces.cli.logs import follow as follow_log
 
     if not follow:
-        pass_on(client.get(path("agents", name, "logs"), {"lines": lines})["text"])
+        print_agent_output(client.get(path("agents", name, "logs"), {"lines": lines})["text"])
         return
     try:
-        followed(client, name, lines=lines)
+        follow_log(client, name, lines=lines)
     except KeyboardInterrupt:
         raise CommandExit(Exit.INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""`tenure apply`: agents as files say."""
+"""`tenure apply`: creates the agents that files describe and that do not exist yet."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ from tenure.faces.cli.differences import (
 )
 from tenure.faces.cli.exits import OF_STATE, CommandExit, Exit, ServerRefusal
 from tenure.faces.cli.options import (
-    Waits,
+    WaitOptions,
     confirm,
     examples,
     output_option,
@@ -28,7 +28,7 @@ from tenure.faces.cli.options import (
     wait_options,
     with_client,
 )
-from tenure.faces.cli.output import TABLES, as_yaml, is_utf8, plain, plain_lines, say
+from tenure.faces.cli.output import TABLES, as_yaml, escape_control, escape_lines, is_utf8, say
 
 NOT_FOUND = 404
 SIGNS = {Action.CREATE: "+", Action.KEEP: "=", Action.DIFFERS: "~", Action.DELETE: "-"}
@@ -48,10 +48,12 @@ SELECTOR = click.option(
     multiple=True,
     callback=pairs,
     metavar="K=V",
-    help="Only agents with this label, in the files and on the server.",
+    help="Consider only agents with this label, in the files and on the server.",
 )
 PRUNE = click.option(
-    "--prune", is_flag=True, help="Delete agents that are in no file (with --selector: of those)."
+    "--prune",
+    is_flag=True,
+    help="Delete agents that are in no file; with --selector only agents with that label.",
 )
 
 
@@ -79,38 +81,38 @@ def command(
     prune: bool,
     yes: bool,
     dry_run: bool,
-    waits: Waits,
+    waits: WaitOptions,
     form: str,
 ) -> None:
-    """Create the agents that files name and that are not there yet.
+    """Create the agents that files describe and that do not exist yet.
 
-    An agent that is there as its file says stays as it is.  One that differs is reported, and the
-    exit code is 1: update is not supported yet; delete and create it.  Whether the bytes that its
-    command names have changed is not looked at.
+    An agent that exists and is equal to its file stays as it is.  An agent that differs is
+    reported, and the exit code is 1: an update is not supported yet, so delete and create it.  Only
+    specs are compared, not the contents of the files that a command names.
     """
     specs, names_in_files = specs_of_files(sources, selector)
     found = compare(client, specs, names_in_files=names_in_files, selector=selector, prune=prune)
     if dry_run:
         print_differences(list(with_predicted_failures(client, found)), form=form)
         return
-    gone = [one.name for one in found if one.action is Action.DELETE]
-    if gone:
-        confirm(f"--prune would delete {', '.join(gone)}", yes=yes)
+    to_delete = [one.name for one in found if one.action is Action.DELETE]
+    if to_delete:
+        confirm(f"--prune would delete {', '.join(to_delete)}", yes=yes)
     failed = [
         *_create(client, [one for one in found if one.action is Action.CREATE], waits),
-        *_delete(client, gone, waits),
+        *_delete(client, to_delete, waits),
     ]
     _report(found, failed, form=form)
 
 
-def _create(client: Client, found: Sequence[Difference], waits: Waits) -> list[str]:
-    """Create the agents, owners first; returns the names of those that failed."""
+def _create(client: Client, found: Sequence[Difference], waits: WaitOptions) -> list[str]:
+    """Create the agents, owners first; return the names of those that failed."""
     failed: list[str] = []
     for wave in waves(found):
         accepted: list[tuple[str, dict[str, Any]]] = []
         for one in wave:
             if one.spec.get("parent") in failed:
-                say(f"agent {one.name}: not created, for its parent was not")
+                say(f"agent {one.name}: not created, because its parent was not created")
                 failed.append(one.name)
                 continue
             try:
@@ -124,8 +126,8 @@ def _create(client: Client, found: Sequence[Difference], waits: Waits) -> list[s
     return failed
 
 
-def _delete(client: Client, names: Sequence[str], waits: Waits) -> list[str]:
-    """Delete the agents in this order; an agent may be gone with its owner already."""
+def _delete(client: Client, names: Sequence[str], waits: WaitOptions) -> list[str]:
+    """Delete the agents in this order; an agent may already be deleted with its owner."""
     failed: list[str] = []
     for name in names:
         try:
@@ -140,9 +142,9 @@ def _delete(client: Client, names: Sequence[str], waits: Waits) -> list[str]:
 
 
 def _await(
-    client: Client, accepted: Sequence[tuple[str, Mapping[str, Any]]], waits: Waits, done: str
+    client: Client, accepted: Sequence[tuple[str, Mapping[str, Any]]], waits: WaitOptions, done: str
 ) -> list[str]:
-    """Wait for parallel operations; returns the names of agents whose operation failed."""
+    """Wait for parallel operations; return the names of agents whose operation failed."""
     if not waits.wait:
         for name, operation in accepted:
             say(f"agent {name}: accepted, operation {operation['id']}")
@@ -159,38 +161,38 @@ def _await(
             seen = progress.follow(
                 client,
                 operation,
-                waits=Waits(timeout=left),
+                waits=WaitOptions(timeout=left),
                 tell=lines.extend,
                 progress_state=progress_state,
             )
         except KeyboardInterrupt:
             raise CommandExit(
                 Exit.INTERRUPTED,
-                "interrupted; what was accepted goes on",
+                "interrupted; accepted operations continue",
                 advice="tenure operation list --open",
             ) from None
         if OF_STATE[str(seen["state"])] is Exit.OK:
             say(f"agent {name} {done}")
             continue
         failed.append(name)
-        say(f"agent {name} is not {done}: {plain_lines(str(seen['error']), indent=2)}")
+        say(f"agent {name} is not {done}: {escape_lines(str(seen['error']), indent=2)}")
         for line in lines:
             say(progress.text(line, utf8=is_utf8(sys.stderr)))
-        for words in nouns.advice_on(seen):
-            say(f"  {words}")
+        for advice in nouns.advice_on(seen):
+            say(f"  {advice}")
     return failed
 
 
 def _report_refusal(name: str, error: ServerRefusal) -> None:
     if error.code is Exit.AUTHENTICATION:
         raise error
-    say(f"agent {name}: {plain_lines(error.sentence, indent=2)}")
+    say(f"agent {name}: {escape_lines(error.sentence, indent=2)}")
     if error.advice:
-        say(f"  {plain(error.advice)}")
+        say(f"  {escape_control(error.advice)}")
 
 
 def _report(found: Sequence[Difference], failed: Sequence[str], *, form: str) -> None:
-    """Say what has become of everything, in one line; Ended if not all is as the files say."""
+    """Print the counts in one line; CommandExit if an agent failed or differs from its file."""
     count = dict.fromkeys(Action, 0)
     for one in found:
         if one.name not in failed:
@@ -221,9 +223,9 @@ def print_differences(found: Sequence[Difference], *, form: str) -> None:
         case _:
             for one in found:
                 note = f": {one.note}" if one.note else ""
-                print(f"{SIGNS[one.action]} {one.name} {one.action}{plain(note)}")
+                print(f"{SIGNS[one.action]} {one.name} {one.action}{escape_control(note)}")
                 for change in one.changes:
-                    print(f"    {plain(change)}")
+                    print(f"    {escape_control(change)}")
 
 
 def _plain(one: Difference) -> dict[str, object]:

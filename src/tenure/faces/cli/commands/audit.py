@@ -8,7 +8,7 @@ import click
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import CommandExit, Exit
-from tenure.faces.cli.options import Verbs, examples, output_option, with_client
+from tenure.faces.cli.options import NounGroup, examples, output_option, with_client
 from tenure.faces.cli.output import TABLES, Item, fields, say, show, show_all
 
 HEAD = re.compile("[0-9a-f]{64}")
@@ -16,7 +16,7 @@ KEEP = "before anything else, keep what there is: tenure backup DIRECTORY"
 
 
 @click.group(
-    "audit", cls=Verbs, epilog=examples("tenure audit list --limit 20", "tenure audit verify")
+    "audit", cls=NounGroup, epilog=examples("tenure audit list --limit 20", "tenure audit verify")
 )
 def command() -> None:
     """Read the audit log and verify its hash chain; for admins."""

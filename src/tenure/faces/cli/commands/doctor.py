@@ -193,10 +193,11 @@ def private(check: str, file: Path, others: int) -> CheckResult:
     seen = file.stat()
     mode = stat.S_IMODE(seen.st_mode)
     if seen.st_uid != os.geteuid():
-        return CheckResult(check, WARN, f"{file} belongs to user {seen.st_uid}", "ask as that user")
+        advice = "run the command as that user"
+        return CheckResult(check, WARN, f"{file} belongs to user {seen.st_uid}", advice)
     if mode & others:
         fix = f"chmod {mode & ~others:o} {file}"
-        return CheckResult(check, FAIL, f"{file} is open to others ({mode:04o})", fix)
+        return CheckResult(check, FAIL, f"{file} is accessible to other users ({mode:04o})", fix)
     return CheckResult(check, OK, f"{file} ({mode:04o})")
 
 
@@ -205,13 +206,13 @@ def bubblewrap() -> Iterator[CheckResult]:
     found = shutil.which("bwrap")
     if found is None:
         yield CheckResult(
-            "bubblewrap", WARN, "not there", "agents run without a sandbox; install bubblewrap"
+            "bubblewrap", WARN, "not found", "agents run without a sandbox; install bubblewrap"
         )
         return
-    tried = [found, "--ro-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "/bin/true"]
+    probe = [found, "--ro-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "/bin/true"]
     try:
         code = subprocess.run(  # noqa: S603 (a fixed command)
-            tried,
+            probe,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -273,7 +274,7 @@ async def _replication(settings: "Settings") -> CheckResult:
 def server(place: where.ServerLocation) -> Iterator[CheckResult]:
     """The server, if one runs: whether it answers and accepts the token."""
     client = Client(place)
-    client.patience = PROBE_SECONDS
+    client.timeout = PROBE_SECONDS
     try:
         address = client.server.address
         ready = client.get("/readyz")
@@ -304,10 +305,10 @@ def port(words: str) -> Iterator[CheckResult]:
         )
         return
     number = int(words)
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            tried.bind(("127.0.0.1", number))
+            probe.bind(("127.0.0.1", number))
         except OSError as error:
             advice = f"another program has it: tenure up --port {number + 1}"
             yield CheckResult("port", WARN, f"{number}: {error.strerror}", advice)

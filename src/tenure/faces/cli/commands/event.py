@@ -13,7 +13,7 @@ from tenure.core.limits import POSITION_MAX
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, ConnectionBroken, path
 from tenure.faces.cli.exits import CommandExit, Exit, Unreachable
-from tenure.faces.cli.options import Command, Verbs, examples, output_option, with_client
+from tenure.faces.cli.options import Command, NounGroup, examples, output_option, with_client
 from tenure.faces.cli.output import say, show_all
 
 SILENCE_SECONDS = 30.0
@@ -41,7 +41,7 @@ POSITION = Position()
 
 
 @click.group(
-    "event", cls=Verbs, epilog=examples("tenure event list --agent hello", "tenure event watch")
+    "event", cls=NounGroup, epilog=examples("tenure event list --agent hello", "tenure event watch")
 )
 def command() -> None:
     """List events, and follow new ones."""
@@ -49,11 +49,11 @@ def command() -> None:
 
 def filter_options(command_function: Command) -> Command:
     """Add --agent, --type and --operation."""
-    for option, hint, words in (
-        ("--operation", "ID", "Of this operation alone."),
-        ("--agent", "NAME", "Of this agent alone: a name or uid."),
+    for option, hint, help_text in (
+        ("--operation", "ID", "Only events of this operation."),
+        ("--agent", "NAME", "Only events of this agent, by name or uid."),
     ):
-        command_function = click.option(option, default="", metavar=hint, help=words)(
+        command_function = click.option(option, default="", metavar=hint, help=help_text)(
             command_function
         )
     return click.option(
@@ -61,7 +61,7 @@ def filter_options(command_function: Command) -> Command:
         "types",
         multiple=True,
         metavar="TYPE",
-        help="Only of this type, such as agent.suspended or agent.*; may be repeated.",
+        help="Only events of this type, such as agent.suspended or agent.*; may be repeated.",
     )(command_function)
 
 
@@ -115,9 +115,9 @@ def watch(
     after: int | None,
     form: str,
 ) -> None:
-    """Print new events until interrupted; as JSON, one a line.
+    """Print new events until interrupted; with -o json each event is one line.
 
-    A server that goes away is waited for.  A token that is no good any more ends it.
+    If the server goes away, the command waits for it.  It ends if the token is no longer valid.
     """
     query = _query(agent, types, operation)
     try:
@@ -132,9 +132,9 @@ def _watch(client: Client, query: dict[str, object], last: int, form: str) -> No
             for position, event in _stream(client, query, last):
                 last = position
                 _print(event, form)
-            say("the server has ended the stream; going on from the last event seen")
+            say("the server has ended the stream; continuing after the last event")
         except ConnectionBroken:
-            say("the connection broke; going on from the last event seen")
+            say("the connection broke; continuing after the last event")
         except Unreachable as error:
             say(error.sentence)
         time.sleep(AGAIN_SECONDS)

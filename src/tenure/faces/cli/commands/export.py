@@ -1,4 +1,4 @@
-"""`tenure export`: agents as files that `tenure apply` takes."""
+"""`tenure export`: prints agents as a file for `tenure apply`."""
 
 import json
 from typing import Any
@@ -23,14 +23,14 @@ FORMS = ("yaml", "json", "name")
 def command(
     client: Client, *, names: tuple[str, ...], selector: tuple[str, ...], form: str
 ) -> None:
-    """Print agents as a file; applying it changes nothing.
+    """Print agents as a file for `tenure apply`, which would change nothing.
 
-    Without NAME: all that are there; those whose create was undone, and those that are being
-    deleted, are left out.
+    Without NAME all agents are printed, except those that are being deleted and those whose create
+    was undone.
     """
     found: list[dict[str, Any]]
     if names and selector:
-        raise click.UsageError("say which agents by NAME or by -l, not by both")
+        raise click.UsageError("give NAMEs or -l, not both")
     if names:
         found = [client.get(path("agents", name)) for name in names]
     else:

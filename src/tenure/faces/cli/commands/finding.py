@@ -7,7 +7,7 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import Verbs, confirm, examples, output_option, with_client
+from tenure.faces.cli.options import NounGroup, confirm, examples, output_option, with_client
 from tenure.faces.cli.output import TABLES, Item, fields, instant, say, show, show_all
 
 LIST = "tenure finding list"
@@ -15,7 +15,7 @@ LIST = "tenure finding list"
 
 @click.group(
     "finding",
-    cls=Verbs,
+    cls=NounGroup,
     epilog=examples(
         "tenure finding list",
         "tenure finding show ID",

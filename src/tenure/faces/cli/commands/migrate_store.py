@@ -44,11 +44,11 @@ NOUN = Noun(
 @server_options
 @click.pass_context
 def command(context: click.Context, *, url: str, source: Path | None, form: str) -> None:
-    """Copy an embedded store to PostgreSQL, and compare both sides.
+    """Copy an embedded store to PostgreSQL, and compare both.
 
-    The plane must be stopped; whoever is killed meanwhile says it again, and it goes on.  Only when
-    every table has the same rows and the same hash there is the file marked: it then refuses to be
-    opened and names the new place.  Afterwards: tenure up --store URL.
+    Stop the plane first.  If the command is interrupted, run it again: it continues.  When every
+    table has the same rows and the same hash on both sides, the file is marked as moved: it can no
+    longer be opened, and the error names the new store.  Then start: tenure up --store URL.
     """
     from tenure.wiring import move_store
 
@@ -61,6 +61,6 @@ def command(context: click.Context, *, url: str, source: Path | None, form: str)
         raise CommandExit(
             Exit.FAILED,
             f"{error.filename or path}: {error.strerror}",
-            advice="the store has not moved; once that is mended say it again, and it goes on",
+            advice="the store has not moved; correct this and run the command again: it continues",
         ) from None
     show_all([one._asdict() for one in compared], NOUN, form=form)

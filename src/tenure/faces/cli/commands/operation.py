@@ -1,4 +1,4 @@
-"""`tenure operation`: what is under way, and an operator's exits from what is stuck."""
+"""`tenure operation`: lists and follows operations, cancels them and resolves stuck ones."""
 
 import json
 import time
@@ -12,8 +12,8 @@ from tenure.faces.cli import nouns, progress
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.follow_operation import print_operation, wait_and_report
 from tenure.faces.cli.options import (
-    Verbs,
-    Waits,
+    NounGroup,
+    WaitOptions,
     confirm,
     examples,
     output_option,
@@ -28,7 +28,7 @@ OPEN = tuple(str(state) for state in OperationState if state not in OPERATION.fi
 
 @click.group(
     "operation",
-    cls=Verbs,
+    cls=NounGroup,
     epilog=examples(
         "tenure operation list --open",
         "tenure operation show ID",
@@ -61,7 +61,7 @@ def command() -> None:
     default=100,
     show_default=True,
     metavar="N",
-    help="The number of operations.",
+    help="How many operations to list.",
 )
 @output_option
 @with_client
@@ -74,7 +74,7 @@ def list_operations(
     last: int,
     form: str,
 ) -> None:
-    """List the last operations, the newest at the end."""
+    """List the newest operations, oldest first."""
     states = [one.upper() for one in state] or (list(OPEN) if only_open else [])
     found = client.pages(path("operations"), {"state": states, "agent": agent})
     show_all(deque(found, maxlen=last), nouns.OPERATION, form=form)
@@ -91,7 +91,7 @@ def list_operations(
 @output_option
 @with_client
 def show_operation(client: Client, *, operation: str, form: str) -> None:
-    """Show an operation with its steps and, if it is stuck, the commands that help."""
+    """Show an operation with its steps; for a stuck one also the commands that resolve it."""
     found = client.get(path("operations", operation))
     show(found, nouns.OPERATION, form=form, text=nouns.operation_text)
     for line in nouns.advice_on(found):
@@ -112,17 +112,17 @@ def show_operation(client: Client, *, operation: str, form: str) -> None:
 @output_option
 @with_client
 def watch(client: Client, *, operation: str, timeout: float | None, form: str) -> None:
-    """Follow an operation until it ends or is stuck; the exit code tells which."""
+    """Follow an operation until it ends or is stuck; the exit code shows which."""
     started = time.monotonic()
     found = client.get(path("operations", operation))
-    seen = progress.watch(client, found, waits=Waits(timeout=timeout))
+    seen = progress.watch(client, found, waits=WaitOptions(timeout=timeout))
     print_operation(seen, form=form, name=operation)
     progress.report_end(
         seen, success=f"{seen['kind']} has succeeded", seconds=time.monotonic() - started
     )
 
 
-def _decide(
+def _send_command(
     client: Client, operation: str, verb: str, *, step: str = "", body: object = None
 ) -> dict[str, Any]:
     """Send an operator's command; returns the operation."""
@@ -141,9 +141,9 @@ def _decide(
 @wait_options
 @output_option
 @with_client
-def cancel(client: Client, *, operation: str, waits: Waits, form: str) -> None:
-    """Cancel an operation and wait until it is undone; then the exit code is 0."""
-    answer = _decide(client, operation, "cancel")
+def cancel(client: Client, *, operation: str, waits: WaitOptions, form: str) -> None:
+    """Cancel an operation and wait until it is undone; the exit code is then 0."""
+    answer = _send_command(client, operation, "cancel")
     if not waits.wait:
         wait_and_report(client, answer, waits=waits, form=form, name=operation, success="")
         return
@@ -165,9 +165,9 @@ def cancel(client: Client, *, operation: str, waits: Waits, form: str) -> None:
 @wait_options
 @output_option
 @with_client
-def retry(client: Client, *, operation: str, waits: Waits, form: str) -> None:
-    """Try stuck steps again now."""
-    answer = _decide(client, operation, "retry")
+def retry(client: Client, *, operation: str, waits: WaitOptions, form: str) -> None:
+    """Retry stuck steps now."""
+    answer = _send_command(client, operation, "retry")
     success = f"{answer['kind']} has succeeded"
     wait_and_report(client, answer, waits=waits, form=form, name=operation, success=success)
 
@@ -178,9 +178,9 @@ def retry(client: Client, *, operation: str, waits: Waits, form: str) -> None:
 @output_option
 @with_client
 def abandon(client: Client, *, operation: str, yes: bool, form: str) -> None:
-    """End a stuck operation as it is; its resources stay at their providers."""
-    confirm("what it may hold stays in the world, and nobody looks after it", yes=yes)
-    answer = _decide(client, operation, "abandon")
+    """End a stuck operation without undoing it; its resources stay at their providers."""
+    confirm("its resources stay at their providers until the agent is deleted", yes=yes)
+    answer = _send_command(client, operation, "abandon")
     show(answer, nouns.OPERATION, form=form, text=nouns.operation_text)
 
 
@@ -192,14 +192,16 @@ def abandon(client: Client, *, operation: str, yes: bool, form: str) -> None:
 @output_option
 @with_client
 def adopt(
-    client: Client, *, operation: str, step: str, result: str | None, waits: Waits, form: str
+    client: Client, *, operation: str, step: str, result: str | None, waits: WaitOptions, form: str
 ) -> None:
-    """Record that a stuck step did happen; the operation goes on."""
+    """Declare a stuck step as done; the operation goes on."""
     try:
         body = {"result": json.loads(result)} if result is not None else {}
     except ValueError as error:
-        raise click.BadParameter(f"it is not JSON: {error}", param_hint="--result") from None
-    answer = _decide(client, operation, "adopt", step=step, body=body)
+        raise click.BadParameter(
+            f"the result is not JSON: {error}", param_hint="--result"
+        ) from None
+    answer = _send_command(client, operation, "adopt", step=step, body=body)
     success = f"{answer['kind']} has succeeded"
     wait_and_report(client, answer, waits=waits, form=form, name=operation, success=success)
 
@@ -210,8 +212,10 @@ def adopt(
 @wait_options
 @output_option
 @with_client
-def mark_absent(client: Client, *, operation: str, step: str, waits: Waits, form: str) -> None:
-    """Record that a stuck step holds nothing; the operation goes on or is undone."""
-    answer = _decide(client, operation, "mark-absent", step=step)
+def mark_absent(
+    client: Client, *, operation: str, step: str, waits: WaitOptions, form: str
+) -> None:
+    """Declare that a stuck step has no resource; the operation goes on or is undone."""
+    answer = _send_command(client, operation, "mark-absent", step=step)
     success = f"{answer['kind']} has succeeded"
     wait_and_report(client, answer, waits=waits, form=form, name=operation, success=success)

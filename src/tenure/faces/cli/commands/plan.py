@@ -1,4 +1,4 @@
-"""`tenure plan`: what `tenure apply` would do."""
+"""`tenure plan`: shows what `tenure apply` would change."""
 
 import click
 
@@ -35,6 +35,6 @@ def command(
     print_differences(list(with_predicted_failures(client, found)), form=form)
     changes = [one for one in found if one.action is not Action.KEEP]
     if not changes:
-        say("nothing to do: everything is as the files say")
+        say("nothing to do: agents and files are equal")
     elif detailed_exitcode:
         raise CommandExit(Exit.DIFFERS)

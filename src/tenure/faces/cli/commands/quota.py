@@ -1,16 +1,16 @@
-"""`tenure quota`: how many agents a tenant may have."""
+"""`tenure quota`: shows and sets how many agents a tenant may have."""
 
 import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import Verbs, examples, output_option, with_client
+from tenure.faces.cli.options import NounGroup, examples, output_option, with_client
 from tenure.faces.cli.output import Item, count_of, show
 
 QUOTA = path("quotas", "agents")
 
 
-@click.group("quota", cls=Verbs, epilog=examples("tenure quota show", "tenure quota set 100"))
+@click.group("quota", cls=NounGroup, epilog=examples("tenure quota show", "tenure quota set 100"))
 def command() -> None:
     """Show the quota of agents, and set it."""
 

@@ -1,4 +1,4 @@
-"""`tenure subscription`: who is told of events, what was not taken, who is waited for."""
+"""`tenure subscription`: manages subscriptions, their dead letters and their acknowledgements."""
 
 import re
 
@@ -7,19 +7,19 @@ import click
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import CommandExit, Exit, ServerRefusal
-from tenure.faces.cli.options import Verbs, confirm, examples, output_option, with_client
+from tenure.faces.cli.options import NounGroup, confirm, examples, output_option, with_client
 from tenure.faces.cli.output import TABLES, Item, count_of, fields, instant, say, show, show_all
 
 UUID = re.compile("[0-9a-f]{32}")
 KINDS = ("webhook", "nats", "pull")
 LIST = "tenure subscription list"
 ID = click.argument("subscription_id", metavar="ID")
-"""Its id, or its name if no other has it."""
+"""A subscription: its id, or its name if no other subscription has that name."""
 
 
 @click.group(
     "subscription",
-    cls=Verbs,
+    cls=NounGroup,
     epilog=examples(
         "tenure subscription create billing --url https://billing.example/hooks",
         "tenure subscription show billing",
@@ -29,32 +29,31 @@ ID = click.argument("subscription_id", metavar="ID")
 def command() -> None:
     """Subscribe to events, and see which were not delivered.
 
-    A subscription is named by its id, or by its name if no other has it.
+    As ID give the id of a subscription, or its name if no other subscription has that name.
     """
 
 
 def _of(client: Client, name_or_id: str, *parts: str, verb: str = "") -> str:
-    """The path of a subscription, which is named by its id or name."""
+    """The path of the subscription with this id or name."""
     if UUID.fullmatch(name_or_id) is None:
-        called = [
+        matching_ids = [
             str(one["id"])
             for one in client.get(path("subscriptions"))["items"]
             if one["name"] == name_or_id
         ]
-        if not called:
+        if not matching_ids:
             raise CommandExit(
                 Exit.FAILED,
                 f"there is no subscription {name_or_id}, by id or by name",
                 advice=LIST,
             )
-        if len(called) > 1:
-            several = ", ".join(called)
+        if len(matching_ids) > 1:
             raise CommandExit(
                 Exit.USAGE,
-                f"several subscriptions are called {name_or_id}: {several}",
-                advice="name one of them by its id",
+                f"several subscriptions are called {name_or_id}: {', '.join(matching_ids)}",
+                advice="use the id of one of them",
             )
-        name_or_id = called[0]
+        name_or_id = matching_ids[0]
     return path("subscriptions", name_or_id, *parts, verb=verb)
 
 
@@ -108,7 +107,11 @@ def _text(one: Item) -> str:
     metavar="TYPE",
     help="Only events of this type; may be repeated.",
 )
-@click.option("--required", is_flag=True, help="Suspend and delete wait for its acknowledgement.")
+@click.option(
+    "--required",
+    is_flag=True,
+    help="Suspends and deletes wait for this subscriber's acknowledgement.",
+)
 @click.option("--from-start", is_flag=True, help="Also deliver stored events of the past.")
 @output_option
 @with_client
@@ -130,8 +133,9 @@ def create(
     if kind is None:
         raise CommandExit(
             Exit.USAGE,
-            "say how it is told",
-            advice="--url URL (a webhook), --subject WORDS (NATS), or --kind pull: it asks itself",
+            "the destination of its events is missing",
+            advice="--url URL (a webhook), --subject WORDS (NATS), or --kind pull if the"
+            " subscriber reads events itself",
         )
     body = {
         "name": name,
@@ -146,11 +150,11 @@ def create(
         subscription = client.send("POST", path("subscriptions"), body=body, check_command=LIST)
     except ServerRefusal as refused:
         if refused.problem_code == "quota_exceeded":
-            refused.advice = LIST  # what is shown by `quota` are agents
+            refused.advice = LIST  # `tenure quota` shows only the quota of agents
         raise
     if form in TABLES:
         say(f"subscription {subscription['id']}")
-    _tell_secret(subscription, form)
+    _print_secret(subscription, form)
     show(
         subscription,
         nouns.SUBSCRIPTION,
@@ -184,7 +188,7 @@ def show_subscription(client: Client, *, subscription_id: str, form: str) -> Non
 @output_option
 @with_client
 def delete(client: Client, *, subscription_id: str, form: str) -> None:
-    """Delete a subscription; no operation waits for it any more."""
+    """Delete a subscription; operations no longer wait for its acknowledgements."""
     subscription = client.send("DELETE", _of(client, subscription_id), check_command=LIST)
     if form in TABLES:
         say(f"subscription {subscription['name']} is deleted")
@@ -197,15 +201,15 @@ def delete(client: Client, *, subscription_id: str, form: str) -> None:
 @output_option
 @with_client
 def rotate(client: Client, *, subscription_id: str, form: str) -> None:
-    """Print a new secret; the old one signs too for a day."""
+    """Make a new secret and print it; for a day deliveries are also signed with the old one."""
     where = _of(client, subscription_id, verb="rotate")
     check_command = f"tenure subscription show {subscription_id}"
     subscription = client.send("POST", where, check_command=check_command)
-    _tell_secret(subscription, form)
+    _print_secret(subscription, form)
     show(subscription, nouns.SUBSCRIPTION, form=form, text=lambda one: str(one["secret"]))
 
 
-def _tell_secret(subscription: Item, form: str) -> None:
+def _print_secret(subscription: Item, form: str) -> None:
     """Print the secret also with `-o name`: it cannot be read again."""
     if form == "name" and subscription["secret"]:
         say(f"its secret, shown here and nowhere else: {subscription['secret']}")
@@ -216,7 +220,7 @@ def _tell_secret(subscription: Item, form: str) -> None:
 @output_option
 @with_client
 def letters(client: Client, *, subscription_id: str, form: str) -> None:
-    """List dead letters: events that were not delivered."""
+    """List dead letters: events that the destination did not accept."""
     found = client.pages(_of(client, subscription_id, "dead-letters"))
     show_all(list(found), nouns.LETTER, form=form)
 
@@ -237,7 +241,7 @@ def letters(client: Client, *, subscription_id: str, form: str) -> None:
 def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
     """Deliver dead letters again now."""
     result = _letters(client, subscription_id, agent, verb="replay")
-    none = "there are none; if it fails it is tried now"
+    none = "there are no dead letters; if deliveries fail, the next attempt is made now"
     _show_letters(result, "are sent again", none, form=form)
 
 
@@ -256,13 +260,13 @@ def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> No
 @output_option
 @with_client
 def discard(client: Client, *, subscription_id: str, agent: str, yes: bool, form: str) -> None:
-    """Discard dead letters; later events are delivered."""
+    """Discard dead letters, so that later events are delivered."""
     one = client.get(_of(client, subscription_id))
     if one["parked"]:
         whose = f"agent {agent}" if agent else count_of(one["parked"], "agent")
         confirm(f"the dead letters of {whose} will never be sent to {one['name']}", yes=yes)
     result = _letters(client, str(one["id"]), agent, verb="discard")
-    _show_letters(result, "are given up", "there are none", form=form)
+    _show_letters(result, "are discarded", "there are no dead letters", form=form)
 
 
 def _letters(client: Client, name: str, agent: str, *, verb: str) -> Item:
@@ -274,7 +278,7 @@ def _letters(client: Client, name: str, agent: str, *, verb: str) -> Item:
 
 
 def _show_letters(result: Item, done: str, none: str, *, form: str) -> None:
-    """Print for how many agents letters were handled."""
+    """Print for how many agents dead letters were replayed or discarded."""
     noun = nouns.SUBSCRIPTION._replace(name=lambda one: str(one["agents"]))
     text = f"the dead letters of {count_of(result['agents'], 'agent')} {done}"
     show(result, noun, form=form, text=lambda one: text if one["agents"] else none)
@@ -307,7 +311,7 @@ def waits(client: Client, *, subscription_id: str, form: str) -> None:
 def acknowledge(
     client: Client, *, subscription_id: str, operation: str, override: str | None, form: str
 ) -> None:
-    """Acknowledge OPERATION for a subscriber."""
+    """Acknowledge OPERATION for a subscriber, so that it does not wait for it any longer."""
     body = {"operation": operation} | ({} if override is None else {"override": override})
     where = _of(client, subscription_id, "acknowledgements")
     check_command = f"tenure subscription waits {subscription_id}"

@@ -1,26 +1,32 @@
-"""`tenure tenant`: what holds for a tenant as a whole."""
+"""`tenure tenant`: shows and sets whether a tenant is strict.
+
+A strict tenant refuses creates while a required acknowledgement is missing.
+"""
 
 import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import Verbs, examples, output_option, with_client
+from tenure.faces.cli.options import NounGroup, examples, output_option, with_client
 from tenure.faces.cli.output import Item, show, table
 
 NOUN = nouns.ACKNOWLEDGEMENT._replace(name=lambda one: "strict" if one["strict"] else "lenient")
 
 
 @click.group(
-    "tenant", cls=Verbs, epilog=examples("tenure tenant show", "tenure tenant set --strict")
+    "tenant", cls=NounGroup, epilog=examples("tenure tenant show", "tenure tenant set --strict")
 )
 def command() -> None:
-    """Show whether the tenant is strict, and set it."""
+    """Show or set whether creates are refused while an acknowledgement is missing.
+
+    A tenant for which they are refused is called strict.
+    """
 
 
 def _text(tenant: Item) -> str:
     head = "strict" if tenant["strict"] else "not strict"
     if not tenant["missing"]:
-        return f"{head}; nobody is waited for"
+        return f"{head}; no acknowledgement is missing"
     columns = nouns.ACKNOWLEDGEMENT.columns[:4]
     rows = [[column.of(one) for column in columns] for one in tenant["missing"]]
     return f"{head}; these have not acknowledged:\n" + table([c.title for c in columns], rows)

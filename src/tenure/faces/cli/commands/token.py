@@ -1,10 +1,10 @@
-"""`tenure token`: who may ask, and for what."""
+"""`tenure token`: creates, lists and revokes API tokens."""
 
 import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import Verbs, examples, output_option, with_client
+from tenure.faces.cli.options import NounGroup, examples, output_option, with_client
 from tenure.faces.cli.output import TABLES, say, show, show_all
 
 ROLES = ("viewer", "operator", "approver", "admin")
@@ -13,7 +13,7 @@ LIST = "tenure token list"
 
 @click.group(
     "token",
-    cls=Verbs,
+    cls=NounGroup,
     epilog=examples(
         "tenure token create ci --role operator > ci.token",
         "tenure token list",
@@ -33,9 +33,12 @@ def command() -> None:
 )
 @click.argument("principal")
 @click.option("--role", type=click.Choice(ROLES), required=True, help="The role of the token.")
-@click.option("--tenant", default="", metavar="NAME", help="Another tenant than your own.")
+@click.option("--tenant", default="", metavar="NAME", help="The tenant, if it is not yours.")
 @click.option(
-    "--seconds", type=float, metavar="N", help="The lifetime; by default until it is revoked."
+    "--seconds",
+    type=float,
+    metavar="N",
+    help="The lifetime; without it, until the token is revoked.",
 )
 @output_option
 @with_client
@@ -48,12 +51,12 @@ def create(
     if form in TABLES:
         say(f"token {made['id']} for {principal} as {role}")
     if form == "name":
-        say(f"its token, shown here and nowhere else: {made['token']}")
+        say(f"the token, which is shown only here: {made['token']}")
     show(made, nouns.TOKEN, form=form, text=lambda one: str(one["token"]))
 
 
 @command.command("list", epilog=examples("tenure token list", "tenure token list --tenant acme"))
-@click.option("--tenant", default="", metavar="NAME", help="Another tenant than your own.")
+@click.option("--tenant", default="", metavar="NAME", help="The tenant, if it is not yours.")
 @output_option
 @with_client
 def list_tokens(client: Client, *, tenant: str, form: str) -> None:

@@ -242,7 +242,7 @@ async def serve_plane(options: UpOptions, on_signal: Callable[[], object] = lamb
         return
     when_ready = stopping.at_signal(on_signal)
     if options.home.is_dir() and options.home.stat().st_mode & 0o077:
-        say(f"{options.home} is open to others: chmod 700 {options.home}")
+        say(f"{options.home} is accessible to other users: chmod 700 {options.home}")
     scheme = "https" if options.certificate else "http"
     host = f"[{options.host}]" if ":" in options.host else options.host
     issuer = f"{scheme}://{host}:{options.port}"

@@ -1,4 +1,4 @@
-"""`tenure upgrade --check`: what this release would do to a home; nothing is changed."""
+"""`tenure upgrade --check`: shows what this release would change in a home; changes nothing."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ NOUN = Noun(
     (Column("POSSIBLE", lambda one: str(one["is_possible"])),),
     lambda one: {True: "possible", False: "refused", None: "unknown"}[one["is_possible"]],
 )
-BACK = {True: "possible", False: "only by a backup made before", None: "not known"}
+BACK = {True: "possible", False: "only with a backup made before", None: "unknown"}
 
 
 @click.command(
@@ -44,9 +44,9 @@ def command(
 ) -> None:
     """Show what this release would change in the home of an older one.
 
-    It lists the migrations that the next start would apply, the steps of open operations that this
-    release lacks, and whether the release before could take the home back afterwards.  Exit 0: this
-    release can take it over; 1: it cannot, or that is not known.
+    It lists the migrations that the next start would apply and the steps of open operations that
+    this release lacks.  It also says whether you could go back to the earlier release afterwards.
+    The exit code is 0 if this release can use the home, and 1 if it cannot or that is unknown.
     """
     del check  # it is required, so that nobody takes this for the upgrade itself
     from tenure.upkeep.upgrade import inspect_home
@@ -54,8 +54,8 @@ def command(
 
     home = server_location(context).directory()
     try:
-        kept, why = _store_of(home, store)
-        seen = inspect_home(home, files_of_a_home(), plans_of_agents(), kept)
+        shared_store, why = _shared_store(home, store)
+        seen = inspect_home(home, files_of_a_home(), plans_of_agents(), shared_store)
     except TenureError as error:
         raise CommandExit(Exit.FAILED, str(error)) from None
     item = {
@@ -68,22 +68,22 @@ def command(
     if seen.is_possible is None:
         raise CommandExit(
             Exit.FAILED,
-            "whether this release can take the plane over is not known, since its store was not"
-            f" looked at: {why}; nothing was changed",
-            advice="" if store else "say --store URL, or TENURE_STORE",
+            "it is unknown whether this release can use the home, because its store was not"
+            f" read: {why}; nothing was changed",
+            advice="" if store else "give --store URL, or TENURE_STORE",
         )
     if not seen.is_possible:
         raise CommandExit(
             Exit.FAILED,
-            "this release cannot take the home over; nothing was changed",
-            advice="let the release before end what is open" if seen.missing else "",
+            "this release cannot use the home; nothing was changed",
+            advice="let the earlier release finish the open operations" if seen.missing else "",
         )
     if seen.pending and detailed_exitcode:
         raise CommandExit(Exit.DIFFERS)
 
 
-def _store_of(home: Path, url: str) -> "tuple[SharedStoreReport | None, str]":
-    """What is in a store that is no file of the home, or why that is not known."""
+def _shared_store(home: Path, url: str) -> "tuple[SharedStoreReport | None, str]":
+    """The report on a store on PostgreSQL, or why there is none."""
     from tenure.upkeep.homes import store_elsewhere
     from tenure.wiring import inspect_shared_store
 
@@ -91,7 +91,7 @@ def _store_of(home: Path, url: str) -> "tuple[SharedStoreReport | None, str]":
     if not elsewhere:
         return None, ""
     if not url:
-        return None, f"it is {elsewhere}, which nobody has named"
+        return None, f"it is {elsewhere}, and its URL was not given"
     try:
         return asyncio.run(inspect_shared_store(url)), ""
     except TenureError as error:
@@ -105,7 +105,7 @@ def _text(item: Item) -> str:
     ]
     return fields([
         *(pending or [("would migrate", "nothing")]),
-        ("open operations", "not known" if item["store"] else str(item["open_operations"])),
+        ("open operations", "unknown" if item["store"] else str(item["open_operations"])),
         *(("lacks", step) for step in item["missing"]),
         *(("refused", sentence) for sentence in item["refused"]),
         ("going back", BACK[item["can_go_back"]]),

@@ -9,8 +9,8 @@ from tenure.faces.cli.exits import CommandExit, Exit, ServerRefusal, Unreachable
 from tenure.faces.cli.options import examples, with_client
 
 UNREADY = 503
-LOOK_SECONDS = 1.0
-"""What a look is given at least."""
+PROBE_SECONDS_MIN = 1.0
+"""The shortest timeout of one request."""
 
 
 @click.command("wait", epilog=examples("tenure up &", "tenure wait && tenure agent list"))
@@ -29,12 +29,12 @@ def command(client: Client, *, timeout: float) -> None:
         until = time.monotonic() + timeout
         retry_until(lambda: _ready(client, until), until=until)
     except Unreachable as error:
-        said = f"not ready after {timeout:g} s: {error.sentence}"
-        raise CommandExit(Exit.TIMED_OUT, said, advice=error.advice) from None
+        sentence = f"not ready after {timeout:g} s: {error.sentence}"
+        raise CommandExit(Exit.TIMED_OUT, sentence, advice=error.advice) from None
 
 
 def _ready(client: Client, until: float) -> None:
-    client.patience = max(LOOK_SECONDS, min(ANSWER_SECONDS, until - time.monotonic()))
+    client.timeout = max(PROBE_SECONDS_MIN, min(ANSWER_SECONDS, until - time.monotonic()))
     try:
         client.get("/readyz")
     except ServerRefusal as refused:
