@@ -119,7 +119,7 @@ async def probe_workers(settings: Settings) -> str:
 
     if not temporal_settings.task_queue:
         with suppress(StoreError):  # the store's own probe reports its problem
-            queue = await temporal.known_queue(partial(read_row, settings))
+            queue = await temporal.find_queue(partial(read_row, settings))
             temporal_settings = replace(temporal_settings, task_queue=queue)
     if not temporal_settings.task_queue:
         raise EngineError("the plane has no task queue yet: no worker has run with Temporal")

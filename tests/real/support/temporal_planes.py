@@ -96,7 +96,7 @@ def settings_for(address: str, **more: Any) -> TemporalSettings:
     """Quick looks, and a task queue of its own."""
     queue = f"tenure-{next(_queues)}"
     quick = TemporalSettings(
-        address=address, task_queue=queue, relay_seconds=0.2, margin_seconds=1.0
+        address=address, task_queue=queue, run_starter_seconds=0.2, margin_seconds=1.0
     )
     return replace(quick, **more)
 
@@ -205,7 +205,7 @@ async def eventually(is_so: Callable[[], Any], seconds: float = 120.0) -> None:
 
 
 async def run_of(plane, operation) -> WorkflowHandle[Any, Any]:
-    client = engine_of(plane)._client
+    client = engine_of(plane)._runs.client
     assert client is not None
     return client.get_workflow_handle(operation)
 

@@ -69,7 +69,7 @@ async def make(bench: TemporalBench) -> dict[str, tuple[Plane, str]]:
     assert await wait_for_end(plane, made["cancelled"]) is OperationState.COMPENSATED
 
     made["cancelled-in-temporal"] = await waiting(plane)
-    client: Any = engine_of(plane)._client
+    client: Any = engine_of(plane)._runs.client
     await client.get_workflow_handle(made["cancelled-in-temporal"]).cancel()
     assert await wait_for_end(plane, made["cancelled-in-temporal"]) is OperationState.COMPENSATED
 
@@ -98,7 +98,7 @@ def plain(history: str) -> str:
 
 async def write(bench: TemporalBench, release: str) -> None:
     for label, (plane, name) in (await make(bench)).items():
-        client: Any = engine_of(plane)._client
+        client: Any = engine_of(plane)._runs.client
         handle = client.get_workflow_handle(name)
         await handle.result()
         history = await handle.fetch_history()

@@ -12,12 +12,13 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
+from msgspec import structs
 from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.engine.temporal import RESTING
 from tenure.adapters.engine.temporal import activities as temporal_activities
 from tenure.adapters.engine.temporal import workflow as temporal_workflow
-from tenure.adapters.engine.temporal.messages import Task
+from tenure.adapters.engine.temporal.messages import ActivityInput
 from tenure.adapters.engine.temporal.run_starter import RunStarter
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
@@ -78,7 +79,7 @@ def test_two_planes_in_one_namespace_do_not_meet_by_default(temporal):
             beside = await other.start()
             await wait_for_state(theirs, name, OperationState.SUCCEEDED)
             found = await (await run_of(theirs, name)).describe()
-            assert found.task_queue == engine_of(beside)._queue != engine_of(plane)._queue
+            assert found.task_queue == engine_of(beside)._runs.queue != engine_of(plane)._runs.queue
             assert not bench.world.log
         finally:
             await other.close()
@@ -214,7 +215,7 @@ def test_a_rest_whose_answer_was_lost_is_over_when_it_is_asked_again(temporal) -
         row = await plane.store.find(OperationRecord, (name,))
         assert row is not None
         activities = engine_of(plane)._activities
-        again = Task(name, row.token)
+        again = ActivityInput(name, row.token)
         told = await ActivityEnvironment().run(activities.rest, again)
         assert told.over
         await wait_until_closed(plane, name)
@@ -321,7 +322,7 @@ def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_pa
         assert plane.engine.away == ""
         told = [one.getMessage() for one in caplog.records if server.address in one.getMessage()]
         assert [words.rpartition(": ")[2] for words in told] == [
-            "what is accepted waits until it is back", "what has waited goes on",
+            "accepted operations wait for it", "waiting operations continue",
         ], "each once, and nothing for each operation"  # fmt: skip
         assert "did not start" not in caplog.text
         assert Counter(bench.applied()) == Counter(LINEAR * 6)
@@ -361,7 +362,7 @@ def test_of_two_orchestrators_on_one_operation_one_is_fenced(temporal, tmp_path)
         name = await accept(one, "linear")
         await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
         other = await bench.start(address=server.address)
-        await engine_of(other)._follow(name)
+        await engine_of(other)._runs.start_or_wake(name)
         assert await wait_for_end(other, name) is OperationState.SUCCEEDED
         assert bench.applied() == LINEAR
         await wait_until_closed(one, name)
@@ -395,8 +396,8 @@ def silent():
     """No worker says that it lives, and the server minds after a second."""
     second = timedelta(seconds=1)
     return (
-        patched(temporal_workflow, HEARTBEAT=second),
-        patched(temporal_activities, BEAT_SECONDS=1000.0),
+        patched(temporal_workflow, HEARTBEAT_TIMEOUT=second),
+        patched(temporal_activities, HEARTBEAT_SECONDS=1000.0),
     )
 
 
@@ -451,15 +452,15 @@ def test_ablation_without_the_raised_token_an_effect_happens_twice(temporal):
 def test_ablation_without_await_an_undo_runs_beside_its_own_do(temporal):
     def begin(self):
         for due in self._answer.moves:
-            self._running[f"{due.step}/{due.act}"] = (due.act, self._move(due))
-        self._answer = replace(self._answer, moves=[])
-        if self._may_ask():
-            asked, self._asked = self._asked, ""
-            task = Task(self._operation, self._answer.token)
-            self._running[""] = ("", self._start(asked, task))
+            self._running[f"{due.step}/{due.act}"] = (due.act, self._start_move(due))
+        self._answer = structs.replace(self._answer, moves=[])
+        if self._can_start_request():
+            request, self._next_request = self._next_request, ""
+            task = ActivityInput(self._operation, self._answer.token)
+            self._running[""] = ("", self._start(request, task))
 
     run = temporal_workflow.OperationRun
-    off = patched(run, _begin=begin, _interrupt=lambda self: None)
+    off = patched(run, _start_due=begin, _interrupt=lambda self: None)
     with off, pytest.raises(AssertionError, match=r"\['remove'"):
         run_on_temporal(temporal.address, partial(undone_after_its_do, watched_seconds=60.0))
 

@@ -12,14 +12,14 @@ from temporalio.api.workflowservice.v1 import DeprecateNamespaceRequest, Registe
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.engine.temporal import TemporalSettings, probe, probe_workers
 from tenure.adapters.engine.temporal import engine as temporal_engine
-from tenure.adapters.engine.temporal.activities import WORDS_MAX
+from tenure.adapters.engine.temporal.activities import ERROR_CHARACTERS_MAX
 from tenure.adapters.engine.temporal.connection import (
-    ASKING_SECONDS,
-    away,
+    POLLER_TTL_SECONDS,
     connect,
+    find_outage,
     register_attributes,
 )
-from tenure.adapters.engine.temporal.engine import RunLabels
+from tenure.adapters.engine.temporal.runs import RunLabels
 from tenure.app.operations.claims import SingleClaims
 from tenure.core.errors import CommitUnknown, Defect, EngineError, LeaseLost, StoreError
 from tenure.core.operation import OperationState
@@ -49,7 +49,7 @@ def test_an_error_larger_than_temporal_takes_is_cut_and_the_move_tried_again(tem
             plane = await bench.start()
             name = await accept(plane, "linear")
             assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
-            client = engine_of(plane)._client
+            client = engine_of(plane)._runs.client
             assert client is not None
             history = await client.get_workflow_handle(name).fetch_history()
             assert max(event.ByteSize() for event in history.events) < 10_000
@@ -60,7 +60,7 @@ def test_an_error_larger_than_temporal_takes_is_cut_and_the_move_tried_again(tem
             ]
             # It was told, and not found out when a heartbeat was missed.
             assert [one.application_failure_info.type for one in failed] == ["ValueError"]
-            assert failed[0].message == "x" * WORDS_MAX
+            assert failed[0].message == "x" * ERROR_CHARACTERS_MAX
         assert fell == [name]
         assert bench.applied() == LINEAR
 
@@ -80,7 +80,7 @@ def test_a_relay_bears_a_store_that_refuses_and_ends_with_one_that_fails(tempora
 
         waiting = asyncio.ensure_future(engine.wait("x"))
         await asyncio.sleep(0)
-        failing = patched(type(engine._relay), run_pass=lambda _self: count_pass())
+        failing = patched(type(engine._run_starter), run_pass=lambda _self: count_pass())
         with failing, pytest.raises(CommitUnknown):
             await engine.join()
         with pytest.raises(CommitUnknown):
@@ -95,8 +95,8 @@ def test_a_relay_bears_a_store_that_refuses_and_ends_with_one_that_fails(tempora
 def test_whatever_ends_its_tasks_ends_the_engine(temporal) -> None:
     async def scenario(bench: TemporalBench) -> None:
         first, second = engine_of(await bench.start()), engine_of(await bench.start())
-        assert first._relaying is not None
-        first._relaying.cancel()
+        assert first._maintenance_task is not None
+        first._maintenance_task.cancel()
         with pytest.raises(Defect, match="cancelled from outside"):
             await first.join()
 
@@ -104,7 +104,7 @@ def test_whatever_ends_its_tasks_ends_the_engine(temporal) -> None:
             raise RuntimeError("poll failure")
 
         broken: Any = SimpleNamespace(run=run)
-        await second._poll(broken)
+        await second._run_worker(broken)
         with pytest.raises(EngineError, match="the Temporal worker stopped: poll failure"):
             await second.join()
 
@@ -136,9 +136,9 @@ def test_a_worker_that_gave_up_while_temporal_was_away_is_begun_again(temporal) 
         async def unseen(_: object) -> None:
             """The relay asks too, and would be answered in our place."""
 
-        ours = patched(type(engine), _made=lambda *_: whole, _see=unseen)
-        with patched(temporal_engine, away=away), ours:
-            await engine._poll(broken)
+        ours = patched(type(engine), _make_worker=lambda *_: whole, _probe=unseen)
+        with patched(temporal_engine, find_outage=away), ours:
+            await engine._run_worker(broken)
         assert (ran, engine._worker, engine.accepts) == (["gave up", "works"], whole, True)
         engine._worker = kept
 
@@ -156,18 +156,18 @@ def test_what_a_killed_embedded_engine_held_is_taken_over_by_temporal_beside_it(
             taken.append(None)
 
         with patched(type(engine), _take_over=take):
-            engine._looked_at = -1e9
-            await engine._take_over_beside()
+            engine._embedded_checked_at = -1e9
+            await engine._take_over_from_embedded()
             assert not taken, "there is nobody else"
             lease: Row = {"holder": "other", "token": 1, "until": 0.0}
             await store.commit(Change("", (), (Put("lease", ("worker/other",), lease),)))
-            await engine._take_over_beside()
+            await engine._take_over_from_embedded()
             assert not taken, "not so soon"
             for there in (True, False):
-                engine._looked_at = -1e9
+                engine._embedded_checked_at = -1e9
                 if not there:
                     await store.commit(Change("", (), (Drop("lease", ("worker/other",)),)))
-                await engine._take_over_beside()
+                await engine._take_over_from_embedded()
             assert len(taken) == 2
 
     run_on_temporal(temporal.address, scenario)
@@ -183,10 +183,10 @@ def test_what_is_asked_of_an_engine_that_has_stopped_does_nothing(temporal) -> N
         engine.take(given)
         engine.wake("x")
         engine.on_notification("x", interrupt=True)
-        await engine._start("x", RunLabels("kind", "agent", ""), None)
-        assert not await engine._is_elsewhere("x")
-        await engine._signal("x", interrupt=False)
-        assert not engine._tasks
+        await engine._runs.start("x", RunLabels("kind", "agent", ""), None)
+        assert not await engine._runs.is_elsewhere("x")
+        await engine._runs.signal("x", interrupt=False)
+        assert not engine._background
         await engine.join()
 
     run_on_temporal(temporal.address, scenario)
@@ -207,7 +207,7 @@ def test_who_waits_in_another_process_is_told_when_it_hears_of_the_end(temporal)
         assert await unknown is None
         plane.engine.wake(name)  # it has ended: its run is told, if there is one
         plane.engine.wake("nobody")
-        await eventually(lambda: not engine_of(plane)._tasks)
+        await eventually(lambda: not engine_of(plane)._background)
 
     run_on_temporal(temporal.address, scenario)
 
@@ -220,12 +220,12 @@ def test_what_cannot_be_asked_now_is_left_to_the_relay(temporal, caplog) -> None
             raise error
 
         for error in (EngineError("away"), ValueError("odd"), LeaseLost("x")):
-            engine._soon(fails(error))
-        await eventually(lambda: not engine._tasks)
+            engine._run_in_background(fails(error))
+        await eventually(lambda: not engine._background)
         assert "away; the run starter tries again" in caplog.text
         assert "a run was not started or woken" in caplog.text
         assert engine.accepts
-        engine._soon(fails(CommitUnknown("lost")))
+        engine._run_in_background(fails(CommitUnknown("lost")))
         with pytest.raises(CommitUnknown):
             await engine.join()
 
@@ -307,7 +307,7 @@ def test_who_asks_for_work_counts_and_who_did_is_told_with_the_time(temporal) ->
                     told = await probe_workers(settings, clock.now())
         assert told.startswith(f"1 worker asks for work at {queue}, the last ")
         with pytest.raises(EngineError) as raised:
-            await probe_workers(settings, clock.now() + ASKING_SECONDS + 30)
+            await probe_workers(settings, clock.now() + POLLER_TTL_SECONDS + 30)
         assert f"no worker has asked for work at {queue} since " in str(raised.value)
 
     run_on_temporal(temporal.address, scenario)
@@ -317,10 +317,10 @@ def test_a_namespace_that_is_there_no_more_or_does_not_answer_is_away(temporal) 
     async def main() -> None:
         settings = TemporalSettings(address=temporal.address)
         client = await connect(settings)
-        assert await away(client, settings) == ""
-        gone = await away(client, replace(settings, namespace="elsewhere"))
+        assert await find_outage(client, settings) == ""
+        gone = await find_outage(client, replace(settings, namespace="elsewhere"))
         assert gone.startswith("Temporal cannot be used (Namespace elsewhere is not found")
-        deaf = await away(client, replace(settings, connect_seconds=1e-9))
+        deaf = await find_outage(client, replace(settings, connect_seconds=1e-9))
         assert deaf == "Temporal cannot be reached (no answer within 1e-09 s)"
 
     asyncio.run(main())
@@ -340,6 +340,6 @@ def test_a_namespace_that_has_lost_its_search_attributes_gets_them_again(tempora
             name = await accept(plane, "linear")
             assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
         assert asked == ["bare", "bare"]
-        assert engine_of(plane)._attributes
+        assert engine_of(plane)._runs.has_attributes
 
     run_on_temporal(temporal.address, scenario, namespace="bare")

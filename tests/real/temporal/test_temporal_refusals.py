@@ -45,7 +45,7 @@ def test_a_wrong_namespace_is_named_with_the_command_that_makes_it(temporal):
 def test_tls_to_a_server_without_it_is_said(temporal):
     settings = TemporalSettings(address=temporal.address, tls=True, connect_seconds=5.0)
     words = asyncio.run(refusal(settings))
-    assert "over TLS: what answers there does not speak TLS; check" in words
+    assert "over TLS: the server does not speak TLS; check" in words
 
 
 def test_a_certificate_file_that_is_not_there_is_named(temporal):
@@ -58,7 +58,7 @@ def test_a_certificate_file_that_is_not_there_is_named(temporal):
     [
         {"tls_client_certificate": "a"},
         {"activities_max": 0},
-        {"relay_seconds": 0.0},
+        {"run_starter_seconds": 0.0},
         {"address": ""},
         {"connect_seconds": float("inf")},
     ],

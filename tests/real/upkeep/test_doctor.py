@@ -102,7 +102,7 @@ def test_an_engine_is_reached_and_its_namespace_looked_at(doctor, postgres_url, 
     for more in ((), ("--store", "postgresql://127.0.0.1:1/away")):
         _, found = doctor(*told, *more)
         assert found["workers"].startswith("warn: the plane has no task queue yet")
-    waits = "warn: no worker has asked for work at task queue {!r}: what is accepted waits"
+    waits = "warn: no worker has asked for work at task queue {!r}: accepted operations wait"
     assert doctor(*told, "--temporal-queue", "ours")[1]["workers"] == waits.format("ours")
     asyncio.run(start(postgres_url))
     earlier = "INSERT INTO lease VALUES ('worker/temporal', 'temporal', 1, 0)"

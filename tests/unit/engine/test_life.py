@@ -288,7 +288,7 @@ async def test_a_stopped_engine_takes_wakes_and_parks_nothing(cluster):
     process = await cluster.start()
     name = await accept(process.plane, "waits")
     await asyncio.sleep(1)
-    live = await process.engine._work.load(name, 1)
+    live = await process.engine._executor.load(name, 1)
     await process.engine.stop()
     await process.engine.stop()
     process.engine._parked_tokens.clear()

@@ -132,7 +132,7 @@ async def test_what_is_driven_or_parked_already_is_not_taken_again(cluster):
     cluster.plan("one", step("made", do))
     process = await cluster.start()
     name = await accept(process.plane, "one")
-    live = process.engine._active[name].live
+    live = process.engine._active[name].handle
     process.engine.take(live)
     await asyncio.sleep(1)
     assert name in process.engine._parked_tokens

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tenure.adapters.engine.temporal import sticky_cache
-from tenure.adapters.engine.temporal.sticky_cache import KEPT_SECONDS, StickyCache
+from tenure.adapters.engine.temporal.sticky_cache import ENTRY_TTL_SECONDS, StickyCache
 from tenure.testing.patches import patched
 
 
@@ -24,7 +24,7 @@ class Time:
 def test_what_is_kept_is_taken_once():
     left: StickyCache[Any] = StickyCache(Time())
     one = live()
-    left.keep(one, "t")
+    left.put(one, "t")
     assert left.take("a", 1, "t") is one
     assert left.take("a", 1, "t") is None
 
@@ -32,7 +32,7 @@ def test_what_is_kept_is_taken_once():
 def test_another_token_or_ticket_takes_nothing_and_leaves_nothing():
     left: StickyCache[Any] = StickyCache(Time())
     for token, ticket in ((2, "t"), (1, "u"), (1, "")):
-        left.keep(live(), "t")
+        left.put(live(), "t")
         assert left.take("a", token, ticket) is None
         assert len(left) == 0
 
@@ -40,27 +40,27 @@ def test_another_token_or_ticket_takes_nothing_and_leaves_nothing():
 def test_of_one_operation_the_last_is_kept():
     left: StickyCache[Any] = StickyCache(Time())
     last = live()
-    left.keep(live(), "t")
-    left.keep(last, "u")
+    left.put(live(), "t")
+    left.put(last, "u")
     assert left.take("a", 1, "u") is last
 
 
 def test_what_has_grown_old_is_not_given_and_makes_room():
     time = Time()
     left: StickyCache[Any] = StickyCache(time)
-    left.keep(live("a"), "t")
-    left.keep(live("b"), "t")
-    time.now += KEPT_SECONDS + 0.1
+    left.put(live("a"), "t")
+    left.put(live("b"), "t")
+    time.now += ENTRY_TTL_SECONDS + 0.1
     assert left.take("a", 1, "t") is None
-    left.keep(live("c"), "t")
+    left.put(live("c"), "t")
     assert len(left) == 1
 
 
 def test_there_are_only_so_many():
     left: StickyCache[Any] = StickyCache(Time())
-    with patched(sticky_cache, KEPT_MAX=2):
+    with patched(sticky_cache, ENTRIES_MAX=2):
         for name in "abc":
-            left.keep(live(name), "t")
+            left.put(live(name), "t")
     assert len(left) == 2
     assert left.take("a", 1, "t") is None
     assert left.take("c", 1, "t") is not None
@@ -68,7 +68,7 @@ def test_there_are_only_so_many():
 
 def test_what_something_was_heard_of_is_read_anew():
     left: StickyCache[Any] = StickyCache(Time())
-    left.keep(live(), "t")
-    left.forget("a")
-    left.forget("unknown")
+    left.put(live(), "t")
+    left.discard("a")
+    left.discard("unknown")
     assert left.take("a", 1, "t") is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.adapters.engine.temporal.connection import cause
+from tenure.adapters.engine.temporal.connection import root_cause
 
 ASKED = "Failed client connect: `get_system_info` call error after connection: Status { code: "
 CONNECT = "Failed client connect: Server connection error: tonic::transport::Error(Transport, "
@@ -30,7 +30,7 @@ CONNECT = "Failed client connect: Server connection error: tonic::transport::Err
         (
             CONNECT + "ConnectError(Custom { kind: InvalidData, error: "
             "InvalidCertificate(UnknownIssuer) }))",
-            "nobody it trusts has signed the server's certificate",
+            "the server's certificate is not signed by a trusted CA",
         ),
         (
             CONNECT + "ConnectError(Custom { kind: InvalidData, error: InvalidCertificate("
@@ -47,4 +47,4 @@ CONNECT = "Failed client connect: Server connection error: tonic::transport::Err
     ],
 )
 def test_the_first_meaningful_cause_is_said_and_nothing_of_the_library(words, said):
-    assert cause(words) == said
+    assert root_cause(words) == said

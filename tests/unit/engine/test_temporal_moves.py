@@ -5,17 +5,17 @@ The store is asked what became of it, the providers what they were called for.
 
 import asyncio
 import itertools
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.engine.temporal import activities as activities_file
-from tenure.adapters.engine.temporal.messages import Answer, Task
-from tenure.adapters.engine.temporal.sticky_cache import KEPT_SECONDS, StickyCache
+from tenure.adapters.engine.temporal.messages import ActivityInput, Answer
+from tenure.adapters.engine.temporal.sticky_cache import ENTRY_TTL_SECONDS, StickyCache
 from tenure.app.operations import commands as operations
 from tenure.core.operation import OperationState
 from tenure.testing.operators import by
@@ -89,9 +89,11 @@ async def polled_beside(bench: Bench) -> str:
     name, answer = await bench.accept("pivoted")
     answer = await bench.move(name, answer)
     answer = await bench.move(name, answer, by=bench.beside)
-    assert answer.wait is not None
-    await asyncio.sleep(answer.wait + 0.01)
-    await bench.move(name, replace(answer, moves=answer.then, then=[], ticket=""))
+    assert answer.wait_seconds is not None
+    await asyncio.sleep(answer.wait_seconds + 0.01)
+    await bench.move(
+        name, replace(answer, moves=answer.moves_after_wait, moves_after_wait=[], ticket="")
+    )
     assert bench.called["pivot.do"] == 2
     return str((await bench.store.load(name)).operation.state)
 
@@ -107,8 +109,8 @@ def test_what_was_polled_elsewhere_is_known_before_it_is_called_again():
 
 def test_ablation_without_its_ticket_a_pivot_that_may_be_applied_is_turned_back(tally):
     def any_ticket(self, operation, token, ticket):
-        kept = self._lives.pop(operation, None)
-        return kept and kept.live
+        kept = self._entries.pop(operation, None)
+        return kept and kept.handle
 
     async def scenario(bench: Bench) -> None:
         with patched(StickyCache, take=any_ticket):
@@ -142,7 +144,7 @@ def test_one_that_was_taken_over_records_nothing_on_what_it_has_kept():
         await taken_over(bench, name)
         before = (await bench.store.load(name)).journal
         late = await bench.move(name, answer)
-        assert late.over
+        assert late.ends_run
         assert (await bench.store.load(name)).journal == before
         assert bench.called["two.do"] == 1
 
@@ -160,15 +162,15 @@ async def slept(bench: Bench) -> int:
     """How often a worker calls that was away for longer than it may be."""
     name, answer = await bench.accept()
     answer = await bench.move(name, answer)
-    bench.time += KEPT_SECONDS + 1.0
+    bench.time += ENTRY_TTL_SECONDS + 1.0
     await taken_over(bench, name)
-    assert (await bench.move(name, answer)).over
+    assert (await bench.move(name, answer)).ends_run
     return bench.called["two.do"]
 
 
 def test_ablation_what_is_kept_for_ever_is_seen_to_call():
     def kept_for_ever(self, operation, token, ticket):
-        return self._lives.pop(operation).live
+        return self._entries.pop(operation).handle
 
     async def scenario(bench: Bench) -> None:
         with patched(StickyCache, take=kept_for_ever):
@@ -196,7 +198,7 @@ def test_a_step_that_another_attempt_has_taken_is_left_to_it():
 def test_siblings_never_share_what_is_kept():
     async def scenario(bench: Bench) -> None:
         name, _ = await bench.accept("siblings")
-        loaded = await ActivityEnvironment().run(bench.here.load, Task(name, 0))
+        loaded = await ActivityEnvironment().run(bench.here.load, ActivityInput(name, 0))
         first, second = loaded.moves
         told = await asyncio.gather(
             bench.move(name, replace(loaded, moves=[first])),
@@ -239,7 +241,7 @@ def test_what_is_not_in_this_planes_store_is_never_answered_but_left_to_its_own(
         asked = (other.here.load, other.here.cancel, other.here.rest)
         for ask, token in itertools.product(asked, (0, 1)):
             with pytest.raises(ApplicationError, match="not in the store of this plane"):
-                await ActivityEnvironment().run(ask, Task(name, token))
+                await ActivityEnvironment().run(ask, ActivityInput(name, token))
         assert not failed
         assert caplog.text.count("--temporal-queue") == 1
         assert await bench.follow(name, answer) == OperationState.SUCCEEDED
@@ -249,11 +251,11 @@ def test_what_is_not_in_this_planes_store_is_never_answered_but_left_to_its_own(
 
 def test_what_was_said_to_be_unknown_is_not_remembered_without_bound():
     async def scenario(bench: Bench) -> None:
-        with patched(activities_file, SAID_MAX=2):
+        with patched(activities_file, UNKNOWN_LOGGED_MAX=2):
             for name in "abc":
                 with pytest.raises(ApplicationError):
-                    await ActivityEnvironment().run(bench.here.load, Task(name, 0))
-        assert len(bench.here._unknown) == 1
+                    await ActivityEnvironment().run(bench.here.load, ActivityInput(name, 0))
+        assert len(bench.here._logged_unknown) == 1
 
     run_on_bench(scenario)
 

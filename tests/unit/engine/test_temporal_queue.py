@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, cast
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
-from tenure.adapters.engine.temporal.queue import FIRST, known_queue, queue_of
+from tenure.adapters.engine.temporal.queue import SHARED_QUEUE, find_or_name_queue, find_queue
 from tenure.ports.store import Change, Put, Row
 from tenure.testing import memory_store
 
@@ -16,11 +16,11 @@ def a_store() -> Any:
 def test_processes_of_one_plane_have_one_queue_and_no_other_plane_has_it():
     async def main() -> None:
         ours, theirs, entropy = a_store(), a_store(), SystemEntropy()
-        assert not await known_queue(ours.find)
-        at_once = await asyncio.gather(*(queue_of(ours, entropy) for _ in range(3)))
+        assert not await find_queue(ours.find)
+        at_once = await asyncio.gather(*(find_or_name_queue(ours, entropy) for _ in range(3)))
         assert len(set(at_once)) == 1
-        assert await known_queue(ours.find) == at_once[0]
-        assert await queue_of(theirs, entropy) != at_once[0]
+        assert await find_queue(ours.find) == at_once[0]
+        assert await find_or_name_queue(theirs, entropy) != at_once[0]
 
     asyncio.run(main())
 
@@ -30,7 +30,7 @@ def test_a_plane_that_had_the_queue_of_all_keeps_it_with_its_open_runs():
         store = a_store()
         row: Row = {"holder": "temporal", "token": 1, "until": 1e11}
         await store.commit(Change("", (), (Put("lease", ("worker/temporal",), row),)))
-        assert await queue_of(store, SystemEntropy()) == FIRST == "tenure"
+        assert await find_or_name_queue(store, SystemEntropy()) == SHARED_QUEUE == "tenure"
 
     asyncio.run(main())
 
@@ -38,8 +38,8 @@ def test_a_plane_that_had_the_queue_of_all_keeps_it_with_its_open_runs():
 def test_of_two_who_name_it_the_first_counts():
     async def main() -> None:
         store, late = a_store(), a_store()
-        first = await queue_of(store, SystemEntropy())
+        first = await find_or_name_queue(store, SystemEntropy())
         late.commit = store.commit  # it has looked before the other one named it
-        assert await queue_of(late, SystemEntropy()) == first
+        assert await find_or_name_queue(late, SystemEntropy()) == first
 
     asyncio.run(main())

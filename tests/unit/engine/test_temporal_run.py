@@ -6,16 +6,16 @@ performed since its answer.  Temporal itself is not here: what is started is not
 
 import asyncio
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from temporalio import workflow
 
-from tenure.adapters.engine.temporal.messages import LOAD, Answer, Due, Start, Task
+from tenure.adapters.engine.temporal.messages import LOAD, ActivityInput, Answer, DueMove, RunInput
 from tenure.adapters.engine.temporal.workflow import OperationRun
 
-ONE, TWO, NEXT = Due("one", "do", 1), Due("two", "do", 1), Due("next", "do", 1)
+ONE, TWO, NEXT = DueMove("one", "do", 1), DueMove("two", "do", 1), DueMove("next", "do", 1)
 
 
 @pytest.fixture(autouse=True)
@@ -32,17 +32,17 @@ class Run(OperationRun):
     """A run that notes what it starts; each ends with the answer it is given here."""
 
     def __init__(self, answer: Answer) -> None:
-        super().__init__(Start("operation", "title", answer=answer))
-        self.started: list[tuple[str, Task]] = []
+        super().__init__(RunInput("operation", "title", answer=answer))
+        self.started: list[tuple[str, ActivityInput]] = []
 
-    def _start(self, name: str, task: Task) -> Any:
+    def _start(self, name: str, task: ActivityInput) -> Any:
         self.started.append((name, task))
         return Future()
 
     def begin(self) -> list[tuple[str, str]]:
         """What it starts now, each with the ticket that it shows."""
         before = len(self.started)
-        self._begin()
+        self._start_due()
         return [(name, task.ticket) for name, task in self.started[before:]]
 
     def end(self, step: str, answer: Answer) -> None:
@@ -52,7 +52,7 @@ class Run(OperationRun):
         self._collect()
 
 
-def told(revision: int, *moves: Due) -> Answer:
+def told(revision: int, *moves: DueMove) -> Answer:
     return Answer("RUNNING", 1, revision, list(moves), ticket=f"t{revision}")
 
 
@@ -99,24 +99,24 @@ def test_what_is_started_by_time_shows_no_ticket(monkeypatch):
         raise TimeoutError(timeout)
 
     monkeypatch.setattr(workflow, "wait_condition", it_is_time)
-    run = Run(Answer("RUNNING", 1, 1, [], wait=5.0, then=[ONE], ticket="t1"))
+    run = Run(Answer("RUNNING", 1, 1, [], wait_seconds=5.0, moves_after_wait=[ONE], ticket="t1"))
     assert run.begin() == []
-    asyncio.run(run._something())
+    asyncio.run(run._wait_for_event())
     assert run.begin() == [("one", "")]
 
 
 def test_a_run_shows_how_it_stands_and_ends_with_why(shown):
     run = Run(told(1, ONE))
     run.begin()
-    run.end("one", replace(told(2, NEXT), said="done"))
+    run.end("one", replace(told(2, NEXT), step_status="done"))
     run.begin()
     why = "next was refused: no"
-    over = Answer("COMPENSATED", 1, 3, over=True, said="refused: no", why=why)
+    over = Answer("COMPENSATED", 1, 3, ends_run=True, step_status="refused: no", reason=why)
     run.end("next", over)
     assert shown == ["RUNNING\n\none: done", f"COMPENSATED: {why}\n\nnext: refused: no"]
-    assert asyncio.run(run.run(Start("operation"))) == f"COMPENSATED: {why}"
+    assert asyncio.run(run.run(RunInput("operation"))) == f"COMPENSATED: {why}"
 
 
 def test_a_run_of_an_operation_that_is_anothers_says_so():
-    run = Run(Answer("", 1, over=True))
-    assert asyncio.run(run.run(Start("operation"))) == "held by another"
+    run = Run(Answer("", 1, ends_run=True))
+    assert asyncio.run(run.run(RunInput("operation"))) == "held by another"

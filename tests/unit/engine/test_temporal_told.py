@@ -2,19 +2,20 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.temporal import TemporalSettings
 from tenure.adapters.engine.temporal import activities as activities_file
-from tenure.adapters.engine.temporal import engine as temporal_engine
-from tenure.adapters.engine.temporal.engine import RunLabels, TemporalEngine
-from tenure.adapters.engine.temporal.messages import Task
+from tenure.adapters.engine.temporal import runs as temporal_runs
+from tenure.adapters.engine.temporal.engine import TemporalEngine
+from tenure.adapters.engine.temporal.messages import ActivityInput
+from tenure.adapters.engine.temporal.runs import RunLabels
 from tenure.app.operations.handle import load_handle
 from tenure.core.errors import EngineError
 from tenure.core.operation import OperationState
@@ -28,10 +29,10 @@ async def told_by(bench: Bench, plan: str, moves: int) -> list[tuple[str, str]]:
     told: list[tuple[str, str]] = []
     while len(told) < moves:
         if not answer.moves:
-            await asyncio.sleep((answer.wait or 0.0) + 0.01)
-            answer = replace(answer, moves=answer.then, ticket="")
+            await asyncio.sleep((answer.wait_seconds or 0.0) + 0.01)
+            answer = replace(answer, moves=answer.moves_after_wait, ticket="")
         answer = await bench.move(name, answer)
-        told.append((answer.said, answer.why))
+        told.append((answer.step_status, answer.reason))
     return told
 
 
@@ -61,11 +62,14 @@ def test_a_run_that_ends_since_its_operation_is_stuck_says_until_when():
         name, answer = await bench.accept("stuck")
         for _ in range(2):
             answer = await bench.move(name, answer)
-        assert (answer.state, answer.said) == (OperationState.STUCK, "stuck: the disk is full")
-        rest = await ActivityEnvironment().run(bench.here.rest, Task(name, answer.token))
-        assert rest.over
-        assert rest.why.startswith("rests until 20")
-        until, _, why = rest.why.partition(", when a new run follows: ")
+        assert (answer.state, answer.step_status) == (
+            OperationState.STUCK,
+            "stuck: the disk is full",
+        )
+        rest = await ActivityEnvironment().run(bench.here.rest, ActivityInput(name, answer.token))
+        assert rest.ends_run
+        assert rest.reason.startswith("rests until 20")
+        until, _, why = rest.reason.partition(", when a new run follows: ")
         assert until.endswith("+00:00")
         assert why == "one was refused: no; one is stuck: the disk is full"
 
@@ -74,7 +78,10 @@ def test_a_run_that_ends_since_its_operation_is_stuck_says_until_when():
 
 def test_of_the_words_of_others_temporal_is_told_one_line_that_is_bounded():
     assert activities_file.first_line(" one\ntwo") == "one"
-    assert activities_file.first_line("x" * 5_000) == "x" * activities_file.LINE_MAX + "…"
+    assert (
+        activities_file.first_line("x" * 5_000)
+        == "x" * activities_file.SUMMARY_CHARACTERS_MAX + "…"
+    )
 
 
 # --- releases -------------------------------------------------------------------------------------
@@ -90,7 +97,7 @@ def test_what_was_recorded_by_others_is_not_kept():
         )
         for tell in (engine.wake, engine.on_notification):
             name, _ = await bench.accept()
-            engine._activities.keep(
+            engine._activities.cache(
                 await load_handle(bench.store, bench.plane.catalogue, "plane", name)
             )
             assert len(engine._activities._cache) == 1
@@ -119,11 +126,11 @@ def test_a_run_that_is_not_there_is_nowhere_else_and_of_others_it_is_not_known()
         engine: Any = TemporalEngine(
             hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
         )
-        engine._client = Gone(RPCStatusCode.NOT_FOUND)
-        assert not await engine._is_elsewhere("x")
-        engine._client = Gone(RPCStatusCode.UNAVAILABLE)
-        with pytest.raises(EngineError, match=r"did not tell of operation x \(it is away\)"):
-            await engine._is_elsewhere("x")
+        engine._runs.client = Gone(RPCStatusCode.NOT_FOUND)
+        assert not await engine._runs.is_elsewhere("x")
+        engine._runs.client = Gone(RPCStatusCode.UNAVAILABLE)
+        with pytest.raises(EngineError, match=r"could not describe operation x \(it is away\)"):
+            await engine._runs.is_elsewhere("x")
 
     run_on_bench(scenario)
 
@@ -147,12 +154,14 @@ def test_runs_that_start_at_once_in_a_namespace_without_attributes_all_start_wit
         engine: Any = TemporalEngine(
             hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
         )
-        engine._client, engine._attributes = object(), True
+        engine._runs.client, engine._runs.has_attributes = object(), True
         about = RunLabels("kind", "agent", "name")
-        with patched(temporal_engine, register_attributes=registered):
-            await asyncio.gather(*(engine._with_attributes(start, about) for _ in range(3)))
+        with patched(temporal_runs, register_attributes=registered):
+            await asyncio.gather(
+                *(engine._runs.start_with_attributes(start, about) for _ in range(3))
+            )
         assert asked == ["default"]
-        assert engine._attributes
+        assert engine._runs.has_attributes
 
     run_on_bench(scenario)
 

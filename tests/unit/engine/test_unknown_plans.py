@@ -71,7 +71,7 @@ def claimed_all_the_same():
 
 
 def halted_as_by_a_defect():
-    return patched(UnknownPlans, load=lambda self, name, token, _: self._work.load(name, token))
+    return patched(UnknownPlans, load=lambda self, name, token, _: self._executor.load(name, token))
 
 
 @pytest.mark.parametrize("off", [claimed_all_the_same, halted_as_by_a_defect])

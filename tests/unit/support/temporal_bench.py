@@ -10,7 +10,7 @@ from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.temporal.activities import Activities
-from tenure.adapters.engine.temporal.messages import Answer, Due, Task
+from tenure.adapters.engine.temporal.messages import ActivityInput, Answer, DueMove
 from tenure.adapters.engine.temporal.payloads import CONVERTER
 from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
@@ -47,11 +47,11 @@ class Hands:
         self.activities = activities
 
     def take(self, live):
-        self.activities.keep(live)
+        self.activities.cache(live)
 
     def wake(self, operation, *, interrupt=False):
         if not self.deaf:
-            self.activities.forget(operation)
+            self.activities.discard_cached(operation)
 
 
 class Bench:
@@ -133,8 +133,8 @@ class Bench:
             store=store,
             resting=RESTING,
             monotonic=lambda: self.time,
-            tell=lambda _name, _state: None,
-            fail=lambda _error: None,
+            on_settled=lambda _name, _state: None,
+            on_failure=lambda _error: None,
         )
         plane = Plane(
             id="plane",
@@ -151,7 +151,7 @@ class Bench:
         """An operation, and what its run is started with."""
         await prepare(self.plane)
         name = (await admission.accept(self.plane, Accept(plan))).id
-        return name, Answer("PENDING", 0, 1, [Due("one", "do", 0)])
+        return name, Answer("PENDING", 0, 1, [DueMove("one", "do", 0)])
 
     async def move(
         self,
@@ -167,7 +167,7 @@ class Bench:
         `said` is what the attempt before has left, and is what this one leaves.
         """
         due = answer.moves[0]
-        task = Task(name, answer.token, due.step, due.act, due.token, answer.ticket)
+        task = ActivityInput(name, answer.token, due.step, due.act, due.token, answer.ticket)
         environment = ActivityEnvironment()
         environment.payload_converter = CONVERTER.payload_converter
         said = [] if said is None else said
@@ -185,7 +185,7 @@ class Bench:
 
     async def follow(self, name: str, answer: Answer) -> str:
         """All that is left of it; the state it ends in."""
-        while not answer.over:
+        while not answer.ends_run:
             answer = await self.move(name, answer)
         return answer.state
 

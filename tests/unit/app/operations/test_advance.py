@@ -187,8 +187,8 @@ async def test_a_cancel_at_the_very_limit_of_a_call_stops_it_once(cluster):
     live = None
     while not live:
         await asyncio.sleep(0)
-        live = process.engine._active[name].live
-    cluster.loop.call_at(1.0, process.engine._work.interrupt, live)
+        live = process.engine._active[name].handle
+    cluster.loop.call_at(1.0, process.engine._executor.interrupt, live)
     await asyncio.sleep(1.0)
     await operations.cancel(plane, by("the caller"), name)
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.COMPENSATED
@@ -203,7 +203,7 @@ async def test_a_shutdown_at_the_same_time_as_a_cancel_wins(cluster):
     name = await accept(process.plane, "one")
     await asyncio.sleep(0.1)
     driven = process.engine._active[name]
-    process.engine._work.interrupt(driven.live)
+    process.engine._executor.interrupt(driven.handle)
     driven.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await driven.task
@@ -311,7 +311,7 @@ async def test_who_has_lost_the_token_stops_and_touches_nothing(cluster):
 @virtual_time_test
 async def test_loading_under_a_token_that_does_not_hold_is_a_lost_lease(cluster):
     process = await cluster.start()
-    plane, work = process.plane, process.engine._work
+    plane, work = process.plane, process.engine._executor
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
     live = await work.load(name, 1)
@@ -332,16 +332,16 @@ async def test_loading_under_a_token_that_does_not_hold_is_a_lost_lease(cluster)
 async def test_what_has_ended_is_not_loaded(cluster):
     process = await cluster.start()
     name = (await ended(cluster, process.plane, "linear")).id
-    assert await process.engine._work.load(name, 1) is None
+    assert await process.engine._executor.load(name, 1) is None
 
 
 @virtual_time_test
 async def test_a_record_that_leads_where_no_row_leads_is_a_defect_and_is_not_written(cluster):
     cluster.plan("one", step("made", Script()))
     process = await cluster.start()
-    work = process.engine._work
+    work = process.engine._executor
     name = await accept(process.plane, "one")
-    live = process.engine._active[name].live
+    live = process.engine._active[name].handle
     live.state = OperationState.COMPENSATING
     (move,) = work.moves(live).now
     assert move.act is Act.DO

@@ -10,12 +10,12 @@ from tenure.ports.engine import L
 class ActiveOperation(Generic[L]):
     """An operation that a task is moving."""
 
-    __slots__ = ("is_released", "live", "needs_refresh", "pulse", "running", "task", "token")
+    __slots__ = ("handle", "is_released", "needs_refresh", "pulse", "running", "task", "token")
 
-    def __init__(self, token: int, live: L | None) -> None:
-        """`token` is the fence token of the claim; `live` is None until the operation is read."""
+    def __init__(self, token: int, handle: L | None) -> None:
+        """`token` is the fence token of the claim; `handle` is None until the operation is read."""
         self.token = token
-        self.live = live
+        self.handle = handle
         self.task: asyncio.Task[None]
         self.running: Sequence[asyncio.Task[None]] = ()
         """The tasks of several moves at the same time."""

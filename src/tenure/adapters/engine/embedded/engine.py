@@ -42,15 +42,15 @@ class EmbeddedEngine(Generic[L]):
 
     def __init__(
         self,
-        work: MoveExecutor[L],
+        executor: MoveExecutor[L],
         *,
         store: Store,
         clock: Clock,
         entropy: Entropy,
         settings: EngineSettings | None = None,
     ) -> None:
-        """Use `work` to move operations; nothing runs before `start`."""
-        self._work = work
+        """Use `executor` to move operations; nothing runs before `start`."""
+        self._executor = executor
         self._store = store
         self._clock = clock
         self._entropy = entropy
@@ -62,7 +62,7 @@ class EmbeddedEngine(Generic[L]):
         self._halted_until: dict[str, float] = {}
         """Operations stopped by a defect, and the time after which each is claimed again."""
         self._defect_counts: dict[str, int] = {}
-        self._unknown_plans = UnknownPlans(work, store)
+        self._unknown_plans = UnknownPlans(executor, store)
         self._timers = Timers(store.now, self._due)
         self._waiters = Waiters()
         self._lease_task: asyncio.Task[None] | None = None
@@ -86,7 +86,7 @@ class EmbeddedEngine(Generic[L]):
         """Always empty: the embedded engine is in this process."""
         return ""
 
-    # --- life ------------------------------------------------------------------------------------
+    # --- start, leases and stop ------------------------------------------------------------------
 
     async def start(self) -> None:
         """Take the worker's lease and resume open operations that no live worker has claimed."""
@@ -95,7 +95,7 @@ class EmbeddedEngine(Generic[L]):
         await self._register_worker()
         self._open = True
         await self._claim()
-        self._lease_task = asyncio.create_task(self._keep_lease(), name="tenure keeper")
+        self._lease_task = asyncio.create_task(self._keep_lease(), name="tenure lease")
 
     async def _register_worker(self) -> None:
         """Write the lease of a new worker id; operations of the earlier id are claimed again."""
@@ -113,10 +113,10 @@ class EmbeddedEngine(Generic[L]):
 
     async def _claim(self) -> None:
         """Claim until no operation is left that is unclaimed or belongs to a dead worker."""
-        limit, but = self._settings.claim_max, self._unknown_plans.plans
+        limit, unknown_plans = self._settings.claim_max, self._unknown_plans.plans
         while True:
             claimed = await self._store.claim(
-                Queue.OPERATIONS, self._worker, limit=limit, but_plans=but
+                Queue.OPERATIONS, self._worker, limit=limit, but_plans=unknown_plans
             )
             now = self._store.now()
             for operation, token, due_at in claimed:
@@ -168,7 +168,7 @@ class EmbeddedEngine(Generic[L]):
         """Halt operations with a cancelled call that does not end; they are claimed again later."""
         for operation, active in list(self._active.items()):
             tasks = (active.task, *active.running)
-            uncancellable = [task for task in tasks if self._work.ignores_cancellation(task)]
+            uncancellable = [task for task in tasks if self._executor.ignores_cancellation(task)]
             if not uncancellable or active.is_released:
                 continue
             log.warning("operation %s: a cancelled call has not ended", operation)
@@ -292,10 +292,10 @@ class EmbeddedEngine(Generic[L]):
 
     # --- calls from outside ----------------------------------------------------------------------
 
-    def take(self, live: L) -> None:
+    def take(self, handle: L) -> None:
         """Move an operation that was just accepted, if it was accepted for this worker."""
-        if live.worker and not self._has(live.id):
-            self._drive(live.id, live.token, live)
+        if handle.worker and not self._has(handle.id):
+            self._drive(handle.id, handle.token, handle)
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:
         """Re-read an operation now, because something was recorded for it."""
@@ -304,8 +304,8 @@ class EmbeddedEngine(Generic[L]):
             active.needs_refresh = True
             if active.pulse is not None:
                 active.pulse.set()
-            if interrupt and active.live is not None:
-                self._work.interrupt(active.live)
+            if interrupt and active.handle is not None:
+                self._executor.interrupt(active.handle)
         elif operation in self._parked_tokens:
             self._due(operation)
         elif operation in self._halted_until:
@@ -352,7 +352,7 @@ class EmbeddedEngine(Generic[L]):
     def _due(self, operation: str) -> None:
         self._drive(operation, self._parked_tokens[operation], None)
 
-    def _drive(self, operation: str, token: int, live: L | None) -> None:
+    def _drive(self, operation: str, token: int, handle: L | None) -> None:
         if not self._open:
             return
         if self._parked_tokens.pop(operation, None) is not None:
@@ -361,15 +361,15 @@ class EmbeddedEngine(Generic[L]):
         if before is not None and not before.task.done():
             # It was accepted while this worker started over, and was claimed again.  Records under
             # the older token would be refused; its calls end before new ones start.
-            before.task.add_done_callback(lambda _: self._drive(operation, token, live))
+            before.task.add_done_callback(lambda _: self._drive(operation, token, handle))
             if not before.is_released:  # a second cancel would interrupt the call's own clean-up
                 before.is_released = True
                 before.task.cancel()
             return
         if len(self._active) >= self._settings.concurrency_max:
-            self._ready[operation] = (token, live)
+            self._ready[operation] = (token, handle)
             return
-        active = ActiveOperation(token, live)
+        active = ActiveOperation(token, handle)
         self._active[operation] = active
         active.task = self._loop.create_task(self._run(operation, active))
 
@@ -381,23 +381,25 @@ class EmbeddedEngine(Generic[L]):
 
     async def _run(self, operation: str, active: ActiveOperation[L]) -> None:
         """Move one operation until it ends, parks or is lost; then start one that is ready."""
-        rest: Moves | None = None
-        work, load = self._work, self._unknown_plans.load
+        moves_left: Moves | None = None
+        executor, load = self._executor, self._unknown_plans.load
         try:
-            live = active.live = active.live or await load(operation, active.token, self._worker)
-            while live is not None and not active.is_released:
+            handle = active.handle = active.handle or await load(
+                operation, active.token, self._worker
+            )
+            while handle is not None and not active.is_released:
                 if active.needs_refresh:
                     active.needs_refresh = False
-                    await work.refresh(live)
-                now, wake_at = moves = work.moves(live)
+                    await executor.refresh(handle)
+                now, wake_at = moves = executor.moves(handle)
                 if not now or not self._open:
                     if not active.needs_refresh:
-                        rest = moves
+                        moves_left = moves
                         break
                 elif len(now) == 1 and wake_at is None:
-                    await work.perform(live, now[0], active.task)
+                    await executor.perform(handle, now[0], active.task)
                 else:
-                    await self._perform_concurrently(active, live, now)
+                    await self._perform_concurrently(active, handle, now)
         except LeaseLost:
             log.info("operation %s: another worker has claimed it", operation)
         except Exception:
@@ -416,25 +418,25 @@ class EmbeddedEngine(Generic[L]):
             if self._active.get(operation) is active:
                 del self._active[operation]
                 self._fill()
-        if rest is not None and active.live is not None:
-            self._settle(operation, active.live, rest)
+        if moves_left is not None and active.handle is not None:
+            self._settle(operation, active.handle, moves_left)
 
     def _fill(self) -> None:
         """Start the oldest ready operation, now that the concurrency limit allows it."""
         if self._ready and self._open:
-            operation, (token, live) = self._ready.popitem(last=False)
-            self._drive(operation, token, live)
+            operation, (token, handle) = self._ready.popitem(last=False)
+            self._drive(operation, token, handle)
 
-    def _settle(self, operation: str, live: L, rest: Moves) -> None:
+    def _settle(self, operation: str, handle: L, moves_left: Moves) -> None:
         """Park an operation that has no move now, and notify its waiters if it has settled."""
-        state = live.state
+        state = handle.state
         if state not in OPERATION.final:
-            self._park(operation, live.token, rest.wake_at)
+            self._park(operation, handle.token, moves_left.wake_at)
         if state in SETTLED:
             self._waiters.notify(operation, state)
 
     async def _perform_concurrently(
-        self, active: ActiveOperation[L], live: L, first: tuple[Move, ...]
+        self, active: ActiveOperation[L], handle: L, first: tuple[Move, ...]
     ) -> None:
         """Perform several moves concurrently until none is running."""
         pulse = active.pulse = asyncio.Event()
@@ -445,7 +447,7 @@ class EmbeddedEngine(Generic[L]):
         try:
             while True:
                 for move in starting:
-                    task = asyncio.create_task(self._work.perform(live, move))
+                    task = asyncio.create_task(self._executor.perform(handle, move))
                     task.add_done_callback(lambda _: pulse.set())
                     running.append(task)
                 if not running:
@@ -459,8 +461,8 @@ class EmbeddedEngine(Generic[L]):
                     task.result()
                 if active.needs_refresh:
                     active.needs_refresh = False
-                    await self._work.refresh(live)
-                moves = self._work.moves(live)
+                    await self._executor.refresh(handle)
+                moves = self._executor.moves(handle)
                 starting = moves.now if self._open and not active.is_released else ()
                 timer = self._set_pulse_at(moves.wake_at, pulse)
         finally:

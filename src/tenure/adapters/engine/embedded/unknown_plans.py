@@ -18,8 +18,8 @@ log = logging.getLogger("tenure.engine")
 class UnknownPlans(Generic[L]):
     """The plans that this process cannot perform, found while loading operations."""
 
-    def __init__(self, work: MoveExecutor[L], store: Store) -> None:
-        self._work = work
+    def __init__(self, executor: MoveExecutor[L], store: Store) -> None:
+        self._executor = executor
         self._store = store
         self.plans: list[str] = []
         """Digests of plans whose operations are left to other workers."""
@@ -27,7 +27,7 @@ class UnknownPlans(Generic[L]):
     async def load(self, operation: str, token: int, worker: str) -> L | None:
         """Read an operation; None if it has ended, or its plan is unknown and it was given back."""
         try:
-            return await self._work.load(operation, token)
+            return await self._executor.load(operation, token)
         except PlanUnknown as unknown:
             if unknown.plan not in self.plans:
                 self.plans.append(unknown.plan)

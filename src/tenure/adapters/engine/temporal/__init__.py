@@ -1,8 +1,8 @@
-"""The Temporal engine: any number of processes move operations; Temporal says which and when."""
+"""The Temporal engine: workers in any number of processes execute operations as workflow runs."""
 
 from tenure.adapters.engine.temporal.connection import probe, probe_workers
 from tenure.adapters.engine.temporal.engine import RESTING, WORKER, TemporalEngine
-from tenure.adapters.engine.temporal.queue import known_queue
+from tenure.adapters.engine.temporal.queue import find_queue
 from tenure.adapters.engine.temporal.settings import TemporalSettings
 
 __all__ = [
@@ -10,7 +10,7 @@ __all__ = [
     "WORKER",
     "TemporalEngine",
     "TemporalSettings",
-    "known_queue",
+    "find_queue",
     "probe",
     "probe_workers",
 ]

@@ -1,24 +1,33 @@
-"""What a worker does for the workflow: perform one move, then say what there is to do next.
+"""The activities of a worker: perform one move, then answer what the run does next.
 
-An activity returns how a step ended and never raises it, so Temporal retries only what was lost:
-a worker that died, a store that could not be reached.  A second attempt first raises the token of
-the step's intent, so that the first can record nothing more, and then asks the provider before it
-repeats anything; but not after a worker of another release or plane, which has said that it called
-nobody.
+An activity returns how a step ended and never raises it.  So Temporal retries only an attempt that
+was lost with its worker, or that could not reach the store.
+
+A second attempt first raises the token of the step's intent, so that the first attempt can record
+nothing more.  Then it inspects the provider before it repeats a call.  It skips this if every
+earlier attempt has left a heartbeat that says it called no provider: a worker of another release
+that does not know the plan, or a worker of another plane.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic
 
+from msgspec.structs import replace
 from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from tenure.adapters.engine.temporal.messages import CANCEL, LOAD, REST, Answer, Due, Task
+from tenure.adapters.engine.temporal.messages import (
+    CANCEL,
+    LOAD,
+    REST,
+    ActivityInput,
+    Answer,
+    DueMove,
+)
 from tenure.adapters.engine.temporal.sticky_cache import StickyCache
 from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import CallerError, LeaseLost, PlanUnknown
@@ -30,14 +39,14 @@ from tenure.ports.engine import Claims, L, MoveExecutor
 from tenure.ports.store import Store
 
 log = logging.getLogger("tenure.engine")
-WORDS_MAX = 2_000
-"""Characters of an error that Temporal is told; the log has all of it."""
-LINE_MAX = 200
-"""Characters of a provider's words that stand in an answer; the journal has the rest."""
-BEAT_SECONDS = 1.0
-"""Between two heartbeats; a cancel from afar arrives with the next one."""
-SAID_MAX = 1_000
-"""How much that is unknown is remembered as said."""
+ERROR_CHARACTERS_MAX = 2_000
+"""Characters of an error that are sent to Temporal; the log has all of it."""
+SUMMARY_CHARACTERS_MAX = 200
+"""Characters of a provider's message in an answer; the journal has the rest."""
+HEARTBEAT_SECONDS = 1.0
+"""Interval of heartbeats; a cancel arrives with the reply to a heartbeat."""
+UNKNOWN_LOGGED_MAX = 1_000
+"""How many unknown plans and operations are remembered as logged."""
 
 
 class OperationUnknown(Exception):
@@ -56,50 +65,53 @@ class Activities(Generic[L]):
 
     def __init__(
         self,
-        work: MoveExecutor[L],
+        executor: MoveExecutor[L],
         claims: Claims[L],
         *,
         store: Store,
         resting: str,
         monotonic: Callable[[], float],
-        tell: Callable[[str, OperationState], None],
-        fail: Callable[[BaseException], None],
+        on_settled: Callable[[str, OperationState], None],
+        on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`tell` hears of operations that ended or got stuck, `fail` of a store that failed."""
-        self._work = work
+        """`resting` is the worker id of resting operations.
+
+        `on_settled` is called when an operation ends or is stuck, `on_failure` if the store fails.
+        """
+        self._executor = executor
         self._claims = claims
         self._store = store
         self._resting = resting
-        self._tell = tell
-        self._fail = fail
-        self._out: dict[asyncio.Future[None], L] = {}
+        self._on_settled = on_settled
+        self._on_failure = on_failure
+        self._in_flight: dict[asyncio.Future[None], L] = {}
         """Moves that are being performed here."""
         self._cache: StickyCache[L] = StickyCache(monotonic)
-        self._unknown: set[str] = set()
-        """What was said to be unknown here; once each is enough."""
-        self._dropped = False
+        self._logged_unknown: set[str] = set()
+        """Errors about unknown plans and operations that were logged; each is logged once."""
+        self._is_dropped = False
 
     def all(self) -> list[Callable[..., object]]:
-        """What a worker registers."""
+        """Return the activities that a worker registers."""
         return [self.move, self.load, self.cancel, self.rest]
 
-    def keep(self, live: L) -> None:
-        """Its first move, if it comes here, need not read it."""
-        self._cache.keep(live, "")
+    def cache(self, handle: L) -> None:
+        """Cache an accepted operation, so that its first move need not read it."""
+        self._cache.put(handle, "")
 
-    def forget(self, operation: str) -> None:
-        """Something was recorded for it: its next move reads it."""
-        self._cache.forget(operation)
+    def discard_cached(self, operation: str) -> None:
+        """Make the next move re-read the operation, because something was recorded for it."""
+        self._cache.discard(operation)
 
     def interrupt(self, operation: str) -> None:
-        """Stop the calls of its do's that are under way here."""
-        for live in [live for live in self._out.values() if live.id == operation]:
-            self._work.interrupt(live)
+        """Cancel the operation's do calls that run here."""
+        for handle in [one for one in self._in_flight.values() if one.id == operation]:
+            self._executor.interrupt(handle)
 
     def drop(self) -> None:
-        """Leave every move where it is, as if this worker had died."""
-        self._dropped = True
-        for performing in list(self._out):
+        """Cancel every move and record nothing, as if this worker had died."""
+        self._is_dropped = True
+        for performing in list(self._in_flight):
             performing.cancel()
 
     # --- activities ------------------------------------------------------------------------------
@@ -107,107 +119,109 @@ class Activities(Generic[L]):
     @activity.defn(dynamic=True)
     async def move(self, arguments: Sequence[RawValue]) -> Answer:
         """Perform one move; the activity is named after its step."""
-        task: Task = activity.payload_converter().from_payload(arguments[0].payload, Task)
-        return await self._answered(self._move(task))
+        task: ActivityInput = activity.payload_converter().from_payload(
+            arguments[0].payload, ActivityInput
+        )
+        return await self._run(self._move(task))
 
     @activity.defn(name=LOAD)
-    async def load(self, task: Task) -> Answer:
-        """Read the operation, and claim it if this run does not hold it yet."""
-        return await self._answered(self._load(task))
+    async def load(self, task: ActivityInput) -> Answer:
+        """Read the operation, and claim it if this run has not claimed it yet."""
+        return await self._run(self._load(task))
 
     @activity.defn(name=CANCEL)
-    async def cancel(self, task: Task) -> Answer:
-        """Record a cancel that was asked of Temporal, as if it had been asked of us."""
-        return await self._answered(self._cancel(task))
+    async def cancel(self, task: ActivityInput) -> Answer:
+        """Record a cancel that was requested in Temporal, as if it was requested from us."""
+        return await self._run(self._cancel(task))
 
     @activity.defn(name=REST)
-    async def rest(self, task: Task) -> Answer:
-        """Let go of an operation that is stuck: a new run comes when its retry is due."""
-        return await self._answered(self._rest(task))
+    async def rest(self, task: ActivityInput) -> Answer:
+        """Release a stuck operation; a new run starts when its retry is due."""
+        return await self._run(self._rest(task))
 
-    async def _answered(self, asked: Coroutine[Any, Any, Answer]) -> Answer:
-        """Let nothing pass that Temporal could not carry; say meanwhile that this worker lives."""
-        beat = Heartbeat()
+    async def _run(self, performing: Coroutine[Any, Any, Answer]) -> Answer:
+        """Send heartbeats while it runs; convert its errors to ones of a size Temporal accepts."""
+        heartbeat = Heartbeat()
         try:
-            return await asked
+            return await performing
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
             raise
         except (PlanUnknown, OperationUnknown) as error:
-            raise self._left_to_others(error) from None
+            raise self._retry_elsewhere(error) from None
         except Exception as error:
-            log.exception("an operation was stopped by a defect or its store; retrying")
+            log.exception("an activity was stopped by a defect or a store error; retrying")
             raise _application_error(error) from None
         except BaseException as error:  # noqa: BLE001 (the store failed)
-            self._fail(error)
+            self._on_failure(error)
             raise _application_error(error) from None
         finally:
-            beat.stop()
+            heartbeat.stop()
 
-    def _left_to_others(self, error: Exception) -> ApplicationError:
-        """A worker of another release, or of its own plane, may know how, and gets it soon.
+    def _retry_elsewhere(self, error: Exception) -> ApplicationError:
+        """Make Temporal retry soon: a worker of another release or of the right plane may succeed.
 
-        It is told that nobody was called so far.
+        The number of this attempt in a heartbeat says that no attempt has called a provider.
         """
-        if str(error) not in self._unknown:
-            if len(self._unknown) == SAID_MAX:
-                self._unknown.clear()
-            self._unknown.add(str(error))
+        if str(error) not in self._logged_unknown:
+            if len(self._logged_unknown) == UNKNOWN_LOGGED_MAX:
+                self._logged_unknown.clear()
+            self._logged_unknown.add(str(error))
             log.warning("%s; retrying until another worker takes it", error)
-        if _is_first():
+        if _nothing_was_called():
             activity.heartbeat(activity.info().attempt)
-        benign = ApplicationErrorCategory.BENIGN  # Temporal's library need not log it once more
+        benign = ApplicationErrorCategory.BENIGN  # Temporal's library does not log it again
         delay = unknown_delay(activity.info().attempt)
         return _application_error(error, next_retry_delay=delay, category=benign)
 
-    # --- how -------------------------------------------------------------------------------------
+    # --- implementations -------------------------------------------------------------------------
 
-    async def _move(self, task: Task) -> Answer:
-        live: L | None
-        kept = self._cache.take(task.operation, task.token, task.ticket)
-        kept = kept if _is_first() else None
+    async def _move(self, task: ActivityInput) -> Answer:
+        handle: L | None
+        cached = self._cache.take(task.operation, task.token, task.ticket)
+        cached = cached if _nothing_was_called() else None
         try:
-            if task.token == 0:  # whoever comes second is turned away
-                live = await self._claims.begin(task.operation, kept)
-                move = None if live is None else self._current_move(live, task.step)
+            if task.token == 0:  # of two concurrent claims the second gets LeaseLost
+                handle = await self._claims.begin(task.operation, cached)
+                move = None if handle is None else self._current_move(handle, task.step)
             else:
-                live = kept
-                move = None if live is None else self._requested_move(live, task)
-                if live is None or move is None:  # what is kept may say yes, and never no
-                    live, move = await self._found(task)
-            if live is not None and move is not None:
-                await self._perform(live, move)
+                handle = cached
+                move = None if handle is None else self._requested_move(handle, task)
+                if handle is None or move is None:  # a cached "no" may be stale: read it
+                    handle, move = await self._load_with_move(task)
+            if handle is not None and move is not None:
+                await self._perform(handle, move)
         except LeaseLost:
-            return await self._lost(task)
-        if live is None:
+            return await self._answer_after_lease_lost(task)
+        if handle is None:
             return await self._answer_ended(task)
-        said = "" if move is None else first_line(live.describe_step(task.step))
-        return replace(self._answer_with_moves(live), said=said)
+        status = "" if move is None else first_line(handle.describe_step(task.step))
+        return replace(self._answer_with_moves(handle), step_status=status)
 
-    async def _found(self, task: Task) -> tuple[L | None, Move | None]:
-        """The operation as it stands, and the move if it is still to be performed."""
-        live = await self._work.load(task.operation, task.token)
-        if live is None or _is_first():
-            return live, None if live is None else self._requested_move(live, task)
-        if self._current_move(live, task.step) is None:
-            return live, None
+    async def _load_with_move(self, task: ActivityInput) -> tuple[L | None, Move | None]:
+        """The stored operation, and the requested move if it still has to be performed."""
+        handle = await self._executor.load(task.operation, task.token)
+        if handle is None or _nothing_was_called():
+            return handle, None if handle is None else self._requested_move(handle, task)
+        if self._current_move(handle, task.step) is None:
+            return handle, None
         token = task.fence + activity.info().attempt - 1
-        live = await self._claims.raise_token(live, task.step, token)
-        return live, None if live is None else self._current_move(live, task.step)
+        handle = await self._claims.raise_token(handle, task.step, token)
+        return handle, None if handle is None else self._current_move(handle, task.step)
 
-    def _requested_move(self, live: L, task: Task) -> Move | None:
+    def _requested_move(self, handle: L, task: ActivityInput) -> Move | None:
         """The requested move, if it is still the current one; else None."""
-        move = self._current_move(live, task.step)
-        same = move and move.act == task.act and live.token_of(task.step) == task.fence
+        move = self._current_move(handle, task.step)
+        same = move and move.act == task.act and handle.token_of(task.step) == task.fence
         return move if same else None
 
-    def _current_move(self, live: L, step: str) -> Move | None:
+    def _current_move(self, handle: L, step: str) -> Move | None:
         """The current move of this step, if it has one."""
-        return next((m for m in self._work.moves(live).now if m.step.name == step), None)
+        return next((m for m in self._executor.moves(handle).now if m.step.name == step), None)
 
-    async def _perform(self, live: L, move: Move) -> None:
-        """Perform it; a cancel of the activity interrupts the call and still awaits its end."""
-        performing = asyncio.ensure_future(self._work.perform(live, move))
-        self._out[performing] = live
+    async def _perform(self, handle: L, move: Move) -> None:
+        """Perform the move; a cancel of the activity interrupts the call and awaits its end."""
+        performing = asyncio.ensure_future(self._executor.perform(handle, move))
+        self._in_flight[performing] = handle
         try:
             while not performing.done():
                 try:
@@ -215,171 +229,171 @@ class Activities(Generic[L]):
                 except asyncio.CancelledError:
                     details = activity.cancellation_details()
                     if details is None or not details.cancel_requested:
-                        raise  # the run is gone, or this worker stops: as if it had died
-                    self._work.interrupt(live)
-            if self._dropped and performing.cancelled():
+                        raise  # the run is gone or this worker stops: end like a dead worker
+                    self._executor.interrupt(handle)
+            if self._is_dropped and performing.cancelled():
                 raise ApplicationError("this worker stops", type="WorkerStops")
             performing.result()
         finally:
-            del self._out[performing]
+            del self._in_flight[performing]
             if not performing.done():
                 await cancel_and_wait(performing)
 
-    async def _load(self, task: Task) -> Answer:
+    async def _load(self, task: ActivityInput) -> Answer:
         try:
-            live: L | None = None
+            handle: L | None = None
             if task.token:
-                live = await self._work.load(task.operation, task.token)
-            if task.token == 0 or (live is not None and live.worker == self._resting):
-                live = await self._claims.take_over(task.operation)
+                handle = await self._executor.load(task.operation, task.token)
+            if task.token == 0 or (handle is not None and handle.worker == self._resting):
+                handle = await self._claims.take_over(task.operation)
         except LeaseLost:
-            return await self._answer_lost(task)
-        return await self._answer_ended(task) if live is None else self._answer_with_moves(live)
+            return await self._answer_claimed_by_other(task)
+        return await self._answer_ended(task) if handle is None else self._answer_with_moves(handle)
 
-    async def _cancel(self, task: Task) -> Answer:
+    async def _cancel(self, task: ActivityInput) -> Answer:
         interrupt = False
         try:
             await self._claims.cancel(task.operation)
             interrupt = True
         except CallerError as error:
             log.info("operation %s is not cancelled: %s", task.operation, error)
-        except LeaseLost:  # it is not there
+        except LeaseLost:  # the store has no such operation
             raise OperationUnknown(task.operation) from None
-        answer = await self._load(task)
-        return Answer(**{**vars(answer), "interrupt": interrupt})
+        return replace(await self._load(task), interrupt=interrupt)
 
-    async def _rest(self, task: Task) -> Answer:
+    async def _rest(self, task: ActivityInput) -> Answer:
         try:
-            live = await self._work.load(task.operation, task.token)
+            handle = await self._executor.load(task.operation, task.token)
         except LeaseLost:
-            return await self._lost(task)
-        if live is None:
+            return await self._answer_after_lease_lost(task)
+        if handle is None:
             return await self._answer_ended(task)
-        answer = self._answer_with_moves(live)
-        # An earlier attempt may have put it to rest and lost its reply.
-        idle = live.state is OperationState.STUCK and not answer.moves
-        if idle and (live.worker == self._resting or await self._claims.rest(live)):
-            why = first_line(f"{self._rests(live)}: {live.error}")
-            return Answer(live.state, live.token, live.revision, over=True, why=why)
+        answer = self._answer_with_moves(handle)
+        is_idle = handle.state is OperationState.STUCK and not answer.moves
+        # An earlier attempt may have released it and lost its reply.
+        if is_idle and (handle.worker == self._resting or await self._claims.rest(handle)):
+            reason = first_line(f"{self._describe_rest(handle)}: {handle.error}")
+            return Answer(handle.state, handle.token, handle.revision, ends_run=True, reason=reason)
         return answer
 
-    def _rests(self, live: L) -> str:
-        """Until when nothing is done about one that is stuck."""
-        at = self._work.moves(live).wake_at
+    def _describe_rest(self, handle: L) -> str:
+        """Until when a stuck operation rests."""
+        at = self._executor.moves(handle).wake_at
         if at is None:
             return "rests until an operator acts"
         until = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
         return f"rests until {until}, when a new run follows"
 
-    async def _lost(self, task: Task) -> Answer:
-        """Someone has taken the operation, or this step of it: read it again, or leave it."""
+    async def _answer_after_lease_lost(self, task: ActivityInput) -> Answer:
+        """Reload or end the run: another worker has claimed the operation or one of its steps."""
         if task.token == 0:
-            await self._row(task)
-            return Answer("", 0, look=True)
+            await self._get_row(task)
+            return Answer("", 0, must_reload=True)
         try:
-            live = await self._work.load(task.operation, task.token)
+            handle = await self._executor.load(task.operation, task.token)
         except LeaseLost:
-            return await self._answer_lost(task)
-        return await self._answer_ended(task) if live is None else self._answer_with_moves(live)
+            return await self._answer_claimed_by_other(task)
+        return await self._answer_ended(task) if handle is None else self._answer_with_moves(handle)
 
-    async def _answer_lost(self, task: Task) -> Answer:
+    async def _answer_claimed_by_other(self, task: ActivityInput) -> Answer:
         """The answer for an operation that another run has claimed."""
-        await self._row(task)
+        await self._get_row(task)
         log.info("operation %s: another run has claimed it", task.operation)
-        return Answer("", task.token, over=True)
+        return Answer("", task.token, ends_run=True)
 
-    async def _answer_ended(self, task: Task) -> Answer:
-        row = await self._row(task)
+    async def _answer_ended(self, task: ActivityInput) -> Answer:
+        row = await self._get_row(task)
         state = OperationState(str(row.state))
-        self._tell(task.operation, state)
-        why = first_line(str(row.error or ""))
-        return Answer(state, task.token, int(str(row.revision)), over=True, why=why)
+        self._on_settled(task.operation, state)
+        reason = first_line(str(row.error or ""))
+        return Answer(state, task.token, int(str(row.revision)), ends_run=True, reason=reason)
 
-    async def _row(self, task: Task) -> OperationRecord:
+    async def _get_row(self, task: ActivityInput) -> OperationRecord:
         """The operation's row; OperationUnknown if this store has none."""
         row = await self._store.find(OperationRecord, (task.operation,))
         if row is None:
             raise OperationUnknown(task.operation)
         return row
 
-    def _answer_with_moves(self, live: L) -> Answer:
-        """The moves of an operation now, and the time of its next ones."""
-        answer = answer_of(self._work, live, self._store.now())
-        if live.state in SETTLED:
-            self._tell(live.id, live.state)
+    def _answer_with_moves(self, handle: L) -> Answer:
+        """The operation's current moves, and the time of its next ones."""
+        answer = answer_of(self._executor, handle, self._store.now())
+        if handle.state in SETTLED:
+            self._on_settled(handle.id, handle.state)
         elif answer.moves:
-            answer = replace(answer, ticket=_cache_key())
-            self._cache.keep(live, answer.ticket)
+            answer = replace(answer, ticket=_make_ticket())
+            self._cache.put(handle, answer.ticket)
         return answer
 
 
-def _cache_key() -> str:
-    """This attempt's own: if another is made meanwhile, that one's answer counts."""
+def _make_ticket() -> str:
+    """A ticket of this attempt alone: the answer of another attempt has another ticket."""
     info = activity.info()
     return f"{info.workflow_run_id}/{info.activity_id}/{info.attempt}"
 
 
 def unknown_delay(attempt: int) -> timedelta:
-    """Ten times within five seconds, then ever more seldom: perhaps no newer one will come."""
+    """Time until the next attempt: ten within five seconds, then less and less often."""
     return timedelta(seconds=TEMPORAL_UNKNOWN_PLAN.delay_seconds(attempt - 1))
 
 
-def _is_first() -> bool:
-    """Whether no attempt before this one can have called anybody.
+def _nothing_was_called() -> bool:
+    """Whether no earlier attempt of this activity can have called a provider.
 
-    Each that knows that has left its number, and only the last one's is there.
+    Such an attempt leaves its own number as heartbeat details, and Temporal keeps the last only.
     """
     info = activity.info()
     return info.attempt == 1 or list(info.heartbeat_details) == [info.attempt - 1]
 
 
-def _application_error(error: BaseException, **more: Any) -> ApplicationError:
-    """As Temporal can carry it: what is larger than it takes would be lost, and never retried."""
-    return ApplicationError(str(error)[:WORDS_MAX], type=type(error).__name__, **more)
+def _application_error(error: BaseException, **options: Any) -> ApplicationError:
+    """A bounded copy for Temporal: a larger error would be lost and never retried."""
+    text = str(error)[:ERROR_CHARACTERS_MAX]
+    return ApplicationError(text, type=type(error).__name__, **options)
 
 
-def answer_of(work: MoveExecutor[L], live: L, now: float) -> Answer:
-    """What the saga says of this operation, as the workflow is told."""
-    moves = work.moves(live)
-    wait, then = None, []
+def answer_of(executor: MoveExecutor[L], handle: L, now: float) -> Answer:
+    """Convert the saga's decision on this operation to an answer."""
+    moves = executor.moves(handle)
+    wait_seconds, moves_after_wait = None, []
     if moves.wake_at is not None:
-        wait = max(0.0, moves.wake_at - now)
-        then = _due(live, work.moves(live, moves.wake_at).now)
-    over = live.state in SETTLED and live.state is not OperationState.STUCK
+        wait_seconds = max(0.0, moves.wake_at - now)
+        moves_after_wait = _due_moves(handle, executor.moves(handle, moves.wake_at).now)
     return Answer(
-        live.state,
-        live.token,
-        live.revision,
-        _due(live, moves.now),
-        wait,
-        then,
-        over=over,
-        why=first_line(live.error),
+        handle.state,
+        handle.token,
+        handle.revision,
+        _due_moves(handle, moves.now),
+        wait_seconds,
+        moves_after_wait,
+        ends_run=handle.state in SETTLED and handle.state is not OperationState.STUCK,
+        reason=first_line(handle.error),
     )
 
 
-def first_line(words: str) -> str:
-    """What Temporal is told of the words of others: the first line, cut."""
-    first = words.strip().partition("\n")[0]
-    return first if len(first) <= LINE_MAX else f"{first[:LINE_MAX]}…"
+def first_line(text: str) -> str:
+    """The first line, truncated: all that Temporal gets of a provider's message."""
+    first = text.strip().partition("\n")[0]
+    is_short = len(first) <= SUMMARY_CHARACTERS_MAX
+    return first if is_short else f"{first[:SUMMARY_CHARACTERS_MAX]}…"
 
 
-def _due(live: L, moves: Sequence[Move]) -> list[Due]:
-    return [Due(m.step.name, m.act, live.token_of(m.step.name)) for m in moves]
+def _due_moves(handle: L, moves: Sequence[Move]) -> list[DueMove]:
+    return [DueMove(m.step.name, m.act, handle.token_of(m.step.name)) for m in moves]
 
 
 class Heartbeat:
-    """Tells the server again and again that this worker lives, until it is stopped."""
+    """Sends heartbeats of the current activity until it is stopped."""
 
     def __init__(self) -> None:
-        """The first beat comes after a second: most calls are over by then."""
+        """The first heartbeat is sent after one interval: most activities have ended by then."""
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
+        self._timer = self._loop.call_later(HEARTBEAT_SECONDS, self._beat)
 
     def _beat(self) -> None:
         activity.heartbeat()
-        self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
+        self._timer = self._loop.call_later(HEARTBEAT_SECONDS, self._beat)
 
     def stop(self) -> None:
-        """No more."""
+        """Send no more heartbeats."""
         self._timer.cancel()

@@ -1,72 +1,80 @@
-"""What workflow and activities tell each other: ids, names of steps and numbers, never an input.
+"""Inputs and results of the workflow and its activities: ids, step names and numbers.
 
-For people there are the agent's name, and a line of how a step ended and of why an operation did.
+They never contain the input of an operation.  The only free text is the agent's name and one line
+about a step and about the operation.
 
-All of it stands in histories that outlive this code.  A field may be added with a default; none
-may be renamed, and none may change its meaning.
+These messages stay in workflow histories longer than this code exists.  A field may be added with a
+default.  No stored key may be renamed or change its meaning; where a field's name here differs from
+its key, the class maps it with `rename`.
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 WORKFLOW = "Operation"
 WAKE = "wake"
 LOAD = "operation.load"
 CANCEL = "operation.cancel"
 REST = "operation.rest"
-"""Activities on the operation as a whole; no step's name has a dot."""
+"""Activities for the operation as a whole; no step name contains a dot."""
 
 
-@dataclass(frozen=True)
-class Due:
-    """A move to start: its step, what to do with it, and the token of its intent."""
+class DueMove(Struct, frozen=True):
+    """A move to start: its step, its act (do, undo or inspect), and the token of its intent."""
 
     step: str
     act: str
     token: int
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What there is to do for an operation, as decided by whoever has just read or moved it."""
+ANSWER_KEYS = {
+    "wait_seconds": "wait",
+    "moves_after_wait": "then",
+    "ends_run": "over",
+    "must_reload": "look",
+    "step_status": "said",
+    "reason": "why",
+}
+
+
+class Answer(Struct, frozen=True, rename=ANSWER_KEYS):
+    """The result of every activity: the operation's state and what the run does next."""
 
     state: str
     token: int
-    """Under which it is held; 0: it is not held by this run yet."""
+    """The fence token of this run's claim; 0: this run has not claimed the operation yet."""
     revision: int = 0
-    moves: list[Due] = field(default_factory=list)
-    wait: float | None = None
-    """Seconds until `then` is to be started, if nothing else happens; None: not by time."""
-    then: list[Due] = field(default_factory=list)
-    over: bool = False
-    """The operation has ended, was put to rest, or is held by another: this run is over."""
-    look: bool = False
-    """Nothing was read or moved: read the operation again."""
+    moves: list[DueMove] = field(default_factory=list)
+    wait_seconds: float | None = None
+    """Time until the run starts `moves_after_wait`; None: no timer."""
+    moves_after_wait: list[DueMove] = field(default_factory=list)
+    ends_run: bool = False
+    """The operation has ended, rests, or was claimed by another run."""
+    must_reload: bool = False
+    """The activity read and moved nothing: load the operation again."""
     interrupt: bool = False
-    """Calls of do's that are under way are to be stopped."""
+    """Cancel the running do and inspect calls."""
     ticket: str = ""
-    """Names this answer to the worker that gave it: it has kept what it knew then."""
-    said: str = ""
-    """How the step stands after this move.  This and the next are for people: one line, bounded."""
-    why: str = ""
-    """Why the operation is stuck or was turned back, and if it rests until when."""
+    """Key of the worker's cache entry for this answer."""
+    step_status: str = ""
+    """One bounded line for people: how the step ended."""
+    reason: str = ""
+    """One bounded line for people: why the operation is stuck or compensates."""
 
 
-@dataclass(frozen=True)
-class Start:
+class RunInput(Struct, frozen=True):
     """The input of a run."""
 
     operation: str
     title: str = ""
-    """What people read beside every activity."""
+    """Shown to people beside every activity."""
     answer: Answer | None = None
-    """None: read the operation first."""
+    """Where to continue; None: load the operation first."""
     attributes: bool = True
     """Whether the namespace has our search attributes."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """The input of an activity; step and act are empty for one on the operation as a whole."""
+class ActivityInput(Struct, frozen=True):
+    """The input of an activity; `step` and `act` are empty for the operation as a whole."""
 
     operation: str
     token: int
@@ -75,4 +83,4 @@ class Task:
     fence: int = 0
     """The token of the step's intent when the move was decided."""
     ticket: str = ""
-    """Of the answer that asks for this, if nothing has happened since what it tells of."""
+    """The ticket of the answer that caused this move, if no other move was performed since."""

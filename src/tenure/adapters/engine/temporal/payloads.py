@@ -1,7 +1,7 @@
-"""Our messages as Temporal keeps them: the JSON of its own converter, made and read by msgspec.
+"""Temporal's data converter for our messages: msgspec, with the same JSON as its own converter.
 
-Temporal's builds each message anew from the hints of its class, which takes longer than all that an
-activity of ours decides.  What it has written reads here, and what is written here it can read.
+Temporal's own converter rebuilds each message from the type hints of its class.  That takes longer
+than everything an activity decides.
 """
 
 from functools import cache
@@ -25,31 +25,31 @@ def _decoder(hint: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(Any if hint is None else hint)
 
 
-class Json(EncodingPayloadConverter):
-    """Plain data and dataclasses of them."""
+class JsonPayloads(EncodingPayloadConverter):
+    """Converts plain data and messages to JSON."""
 
     @property
     def encoding(self) -> str:
-        """As Temporal calls it."""
+        """Temporal's name of the encoding."""
         return ENCODING
 
     def to_payload(self, value: Any) -> Payload:
-        """What it is as JSON, its keys in order."""
+        """Encode the value as JSON with sorted keys."""
         return Payload(metadata={"encoding": ENCODING.encode()}, data=_encode(value))
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
-        """A value of this type; RuntimeError, as Temporal expects, if it is none."""
+        """Decode a value of this type; RuntimeError, as Temporal expects, if it does not fit."""
         try:
             return _decoder(type_hint).decode(payload.data)
         except msgspec.MsgspecError as error:
-            raise RuntimeError(f"this is no {type_hint}: {error}") from None
+            raise RuntimeError(f"the payload is not a {type_hint}: {error}") from None
 
 
-class Converter(CompositePayloadConverter):
-    """Nothing, or JSON."""
+class MessagePayloads(CompositePayloadConverter):
+    """Converts None, and JSON."""
 
     def __init__(self) -> None:
-        super().__init__(BinaryNullPayloadConverter(), Json())
+        super().__init__(BinaryNullPayloadConverter(), JsonPayloads())
 
 
-CONVERTER = DataConverter(payload_converter_class=Converter)
+CONVERTER = DataConverter(payload_converter_class=MessagePayloads)

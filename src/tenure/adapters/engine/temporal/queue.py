@@ -1,7 +1,7 @@
-"""The task queue of a plane: its own, named once and kept in its store.
+"""The name of a plane's task queue: chosen once at random and stored in the plane's store.
 
-So all processes of one plane work at the same, and no other plane in the namespace is asked for its
-operations.
+All processes of the plane use the same queue.  Other planes in the namespace use other queues, so
+no worker receives an operation of another plane.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,23 +9,26 @@ from collections.abc import Awaitable, Callable
 from tenure.ports.entropy import Entropy
 from tenure.ports.store import Change, Key, Put, Row, Store
 
-KEPT = ("temporal queue",)
-LEASE = ("worker/temporal",)
-FIRST = "tenure"
-"""What every plane had before each had its own; those keep it, and so the runs that are open."""
+QUEUE_KEY = ("temporal queue",)
+LEASE_KEY = ("worker/temporal",)
+SHARED_QUEUE = "tenure"
+"""The queue of all planes of early releases; such a plane stays there, as do its open runs."""
 Find = Callable[[str, Key], Awaitable[Row | None]]
 
 
-async def known_queue(find: Find) -> str:
-    """The queue of a plane as its store has it; empty: Temporal has never moved its operations."""
-    kept = await find("plane", KEPT)
-    if kept is not None:
-        return str(kept["name"])
-    return FIRST if await find("lease", LEASE) is not None else ""
+async def find_queue(find: Find) -> str:
+    """Return the stored queue of a plane; empty if it has never used Temporal."""
+    row = await find("plane", QUEUE_KEY)
+    if row is not None:
+        return str(row["name"])
+    return SHARED_QUEUE if await find("lease", LEASE_KEY) is not None else ""
 
 
-async def queue_of(store: Store, entropy: Entropy) -> str:
-    """The same, named now if it has none; of two who name it the first counts."""
-    name = await known_queue(store.find) or f"tenure-{entropy.secret()[:6].hex()}"
-    refused = await store.commit(Change("", (), (Put("plane", KEPT, {"name": name}),)))
-    return name if refused is None or refused.row is None else str(refused.row["name"])
+async def find_or_name_queue(store: Store, entropy: Entropy) -> str:
+    """Return the plane's queue, and store a new name first if it has none.
+
+    If two processes store a name at the same time, both use the first.
+    """
+    name = await find_queue(store.find) or f"tenure-{entropy.secret()[:6].hex()}"
+    refusal = await store.commit(Change("", (), (Put("plane", QUEUE_KEY, {"name": name}),)))
+    return name if refusal is None or refusal.row is None else str(refusal.row["name"])

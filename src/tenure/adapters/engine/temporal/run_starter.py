@@ -1,10 +1,10 @@
-"""Keeps one sentence true: every open operation has a run that follows it.
+"""Keeps one sentence true: every open operation has a run.
 
-It looks at levels, never at events: operations that nobody has claimed, those at rest whose retry
-is due, and those that are due and have stood still for longer than a margin.  So an accepted
-operation starts also if Temporal was down when it was accepted, if whoever accepted it died, if its
-run was terminated, and if Temporal has lost all its data.  To wake a run that lives does no harm
-but that its history grows; so one that stands still all the same is woken ever more seldom.
+Each pass reads the store, and needs no event.  It finds operations that no run has claimed, resting
+operations whose retry is due, and due operations that were idle for longer than a margin.  So an
+accepted operation starts even if Temporal was down when it was accepted, if the accepting process
+died, if its run was terminated, or if Temporal has lost all its data.  Waking a live run is
+harmless except that its history grows, so a run that stays idle is woken less and less often.
 """
 
 import logging
@@ -17,43 +17,46 @@ from tenure.core.retry import TEMPORAL_WAKE
 from tenure.ports.store import Store
 
 log = logging.getLogger("tenure.engine")
-AT_ONCE_MAX = 200
-"""Runs started in one look; the next look goes on with the rest."""
+STARTS_PER_PASS_MAX = 200
+"""Runs started in one pass; the next pass continues with the rest."""
 ClaimKey = tuple[str, int]
-"""An operation and the token under which it is held: a new claim is a new case."""
-StartRun = Callable[[str, bool], Awaitable[None]]
+"""An operation id and the fence token of its claim; a new claim has a new key."""
+StartOrWakeRun = Callable[[str, bool], Awaitable[None]]
 
 
 class WakeUp(NamedTuple):
-    """At which revision one was woken, and how often before in vain."""
+    """The operation's revision when its run was woken, and earlier wake-ups at that revision."""
 
     revision: int
-    before: int
+    futile_count: int
 
 
 class RunStarter:
-    """Looks for operations that no run follows."""
+    """Starts a run for each operation that has none."""
 
     def __init__(
         self,
         store: Store,
-        follow: StartRun,
+        start_or_wake: StartOrWakeRun,
         *,
         worker: str,
         resting: str,
         margin_seconds: float,
     ) -> None:
-        """`follow` starts a run for an operation that has none; it wakes the one it has if told."""
+        """`start_or_wake(operation, wake)` starts a missing run; with `wake` it wakes a live one.
+
+        `worker` and `resting` are the worker ids of claimed and of resting operations.
+        """
         self._store = store
-        self._follow = follow
+        self._start_or_wake = start_or_wake
         self._worker = worker
         self._resting = resting
         self._margin = margin_seconds
         self._wake_policy = TEMPORAL_WAKE.scaled_to(margin_seconds)
         self._active_at: dict[ClaimKey, float] = {}
-        """When each was last seen moving or followed; it is not followed again for a while."""
+        """When each operation last moved, or its run was last started or woken."""
         self._wake_ups: dict[ClaimKey, WakeUp] = {}
-        """Wake-ups of operations that did not move."""
+        """Wake-ups of operations that have not moved since."""
         self._last_unclaimed: set[ClaimKey] = set()
         """Unclaimed operations of the last pass; most are claimed by the next pass."""
         self._last_claimed: set[ClaimKey] | None = None
@@ -62,64 +65,64 @@ class RunStarter:
     async def run_pass(self) -> int:
         """Start or wake the runs of due operations; returns how many."""
         now = self._store.now()
-        before = self._last_unclaimed
+        last_unclaimed = self._last_unclaimed
         unclaimed = [(name, token) for name, token, _ in await self._store.list_due("")]
         resting = [(name, token) for name, token, _ in await self._store.list_due(self._resting)]
         claimed = [(name, token) for name, token, _ in await self._store.list_due(self._worker)]
         self._last_unclaimed = set(unclaimed)
         self._active_at = {
-            one: at for one, at in self._active_at.items() if now - at <= self._pause_seconds(one)
+            key: at for key, at in self._active_at.items() if now - at <= self._pause_seconds(key)
         }
-        if (
-            self._last_claimed is not None
-        ):  # an operation that is new here counts as active until now
-            self._active_at |= {
-                one: now
-                for one in claimed
-                if one not in self._last_claimed | self._active_at.keys()
-            }
+        if self._last_claimed is not None:  # a newly claimed operation counts as active now
+            known = self._last_claimed | self._active_at.keys()
+            self._active_at |= {key: now for key in claimed if key not in known}
         self._last_claimed = set(claimed)
         self._wake_ups = {
-            one: woken for one, woken in self._wake_ups.items() if one in self._last_claimed
+            key: wake_up for key, wake_up in self._wake_ups.items() if key in self._last_claimed
         }
-        still_unclaimed = [one for one in unclaimed if one in before]
-        waiting = [one for one in [*still_unclaimed, *resting] if one not in self._active_at]
-        idle = await self._find_idle([one for one in claimed if one not in self._active_at], now)
-        due = [*waiting, *idle]
-        followed = 0
-        for one in due[:AT_ONCE_MAX]:
-            woken = idle.get(one)
-            try:
-                # A run that waits for a worker is not woken: that would only be more to do.
-                await self._follow(one[0], woken is not None)
-            except EngineError as error:
-                log.warning("%s; %d operations wait for it", error, len(due) - followed)
-                break
-            self._active_at[one] = now
-            if woken is not None:
-                self._wake_ups[one] = woken
-            followed += 1
-        return followed
+        still_unclaimed = [key for key in unclaimed if key in last_unclaimed]
+        without_run = [key for key in [*still_unclaimed, *resting] if key not in self._active_at]
+        idle = await self._find_idle([key for key in claimed if key not in self._active_at], now)
+        return await self._start_all([*without_run, *idle], idle, now)
 
-    def _pause_seconds(self, one: ClaimKey) -> float:
-        """How long the operation is not followed again."""
-        woken = self._wake_ups.get(one)
-        return self._wake_policy.delay_seconds(woken.before if woken else 0)
+    async def _start_all(
+        self, due: list[ClaimKey], idle: dict[ClaimKey, WakeUp], now: float
+    ) -> int:
+        """Start runs until the limit, or until Temporal refuses; returns how many."""
+        started = 0
+        for key in due[:STARTS_PER_PASS_MAX]:
+            wake_up = idle.get(key)
+            try:
+                # A run that waits for a worker is not woken: that would only add work.
+                await self._start_or_wake(key[0], wake_up is not None)
+            except EngineError as error:
+                log.warning("%s; %d operations wait for it", error, len(due) - started)
+                break
+            self._active_at[key] = now
+            if wake_up is not None:
+                self._wake_ups[key] = wake_up
+            started += 1
+        return started
+
+    def _pause_seconds(self, key: ClaimKey) -> float:
+        """How long the operation's run is neither started nor woken again."""
+        wake_up = self._wake_ups.get(key)
+        return self._wake_policy.delay_seconds(wake_up.futile_count if wake_up else 0)
 
     async def _find_idle(self, claimed: list[ClaimKey], now: float) -> dict[ClaimKey, WakeUp]:
-        """The due operations for which nothing was recorded for a while."""
+        """The due operations for which nothing was recorded within the margin."""
         found: dict[ClaimKey, WakeUp] = {}
-        for one in claimed:
-            if len(found) == AT_ONCE_MAX:
+        for key in claimed:
+            if len(found) == STARTS_PER_PASS_MAX:
                 break
-            row = await self._store.find(OperationRecord, (one[0],))
+            row = await self._store.find(OperationRecord, (key[0],))
             if row is None or row.ended_at is not None:
                 continue
-            since = max(float(str(row.updated_at)), float(str(row.due_at or 0.0)))
-            if now - since > self._margin:
-                revision, last = int(str(row.revision)), self._wake_ups.get(one)
-                in_vain = last.before + 1 if last and last.revision == revision else 0
-                found[one] = WakeUp(revision, in_vain)
+            idle_since = max(float(str(row.updated_at)), float(str(row.due_at or 0.0)))
+            if now - idle_since > self._margin:
+                revision, last = int(str(row.revision)), self._wake_ups.get(key)
+                is_futile = last is not None and last.revision == revision
+                found[key] = WakeUp(revision, last.futile_count + 1 if last and is_futile else 0)
             else:
-                self._active_at[one] = since
+                self._active_at[key] = idle_since
         return found

@@ -1,4 +1,4 @@
-"""How to reach Temporal, and how much of its work this process takes."""
+"""Settings of the Temporal engine: the connection, and the limits of a worker."""
 
 from dataclasses import dataclass
 
@@ -7,39 +7,42 @@ from tenure.core.errors import Invalid
 
 @dataclass(frozen=True, slots=True)
 class TemporalSettings:
-    """Where Temporal is, who we are there, and how a worker behaves."""
+    """How to connect to Temporal, and how much work this process takes."""
 
     address: str = "127.0.0.1:7233"
-    """Host and port of its frontend."""
+    """Host and port of Temporal's frontend."""
     namespace: str = "default"
     task_queue: str = ""
-    """At which the workers of this plane work, and no other plane's; empty: as its store says."""
+    """The task queue of this plane's workers.
+
+    Empty: the queue whose name is in the plane's store.
+    """
     tls: bool = False
-    """Speak TLS; a file below or an API key implies it."""
+    """Use TLS; a file below or an API key implies it."""
     tls_server_ca: str = ""
-    """File with the certificates that sign the server's; empty: those of the system."""
+    """File with the CA certificates of the server; empty: those of the system."""
     tls_server_name: str = ""
-    """The name in the server's certificate, if it is not the host in the address."""
+    """The name in the server's certificate, if it differs from the host in the address."""
     tls_client_certificate: str = ""
     tls_client_key: str = ""
     """Files with this client's certificate and key, for mutual TLS."""
     api_key: str = ""
     works: bool = True
-    """Whether this process runs a worker, or only starts and wakes operations."""
+    """Whether this process runs a worker, or only starts and wakes runs."""
     activities_max: int = 200
-    """Moves performed here at the same time."""
+    """Activities performed here at the same time."""
     workflow_tasks_max: int = 100
     runs_cached_max: int = 2_000
-    """Runs kept in memory between two of their tasks; others are replayed."""
+    """Runs that stay in memory between two workflow tasks; others are replayed."""
     connect_seconds: float = 10.0
-    """How long a start tries before it says what is wrong."""
-    relay_seconds: float = 1.0
-    """Between two looks for operations that no run follows."""
+    """Timeout of the first connection and of every probe."""
+    run_starter_seconds: float = 1.0
+    """Interval of the passes that start runs for operations without one."""
     margin_seconds: float = 15.0
-    """How long an operation that is due may stand still before it is looked at."""
+    """How long a due operation may be idle before its run is woken."""
 
     def __post_init__(self) -> None:
-        """Refuse what could not work."""
+        """Raise Invalid for settings that cannot work."""
         if bool(self.tls_client_certificate) != bool(self.tls_client_key):
             message = "a client certificate and its key come together: give both files or neither"
             raise Invalid(message)
@@ -47,7 +50,7 @@ class TemporalSettings:
         if min(sizes) < 1:
             message = "a Temporal worker takes at least one activity, one workflow task, one run"
             raise Invalid(message)
-        times = (self.connect_seconds, self.relay_seconds, self.margin_seconds)
+        times = (self.connect_seconds, self.run_starter_seconds, self.margin_seconds)
         if not all(0 < seconds < float("inf") for seconds in times):
             message = "the times of the Temporal engine are positive numbers of seconds"
             raise Invalid(message)
@@ -56,7 +59,7 @@ class TemporalSettings:
             raise Invalid(message)
 
     @property
-    def secured(self) -> bool:
-        """Whether the connection is to be TLS."""
+    def uses_tls(self) -> bool:
+        """Whether the connection uses TLS."""
         files = (self.tls_server_ca, self.tls_client_certificate, self.tls_server_name)
         return self.tls or any(files) or bool(self.api_key)

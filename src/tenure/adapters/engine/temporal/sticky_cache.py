@@ -1,10 +1,11 @@
-"""A sticky cache of operations, so that a worker need not read one again for its next move.
+"""A sticky cache of operations: the worker that answered need not re-read for the next move.
 
-A record is refused if the operation's revision has grown meanwhile.  A poll does not raise the
-revision, but it says that a call may be in flight.  So an entry is returned only for the ticket of
-the answer that made it, and the workflow passes the ticket only while no other move was performed.
-Records of others, such as a cancel, are noticed by the revision, as for a worker that is slow
-between reading and recording.  So an entry must not grow older than a slow worker may be.
+Every record guards the operation's revision, so an entry that has become stale because somebody
+else recorded something (such as a cancel) cannot be recorded over.  A poll is the exception: it
+does not raise the revision, although it says that a call may be in flight.  So an entry is returned
+only for the ticket of the answer that created it, and the workflow sends that ticket only if no
+other move was performed since.  An entry lives no longer than a slow worker may take between
+reading and recording.
 """
 
 from collections.abc import Callable
@@ -12,15 +13,15 @@ from typing import Generic, NamedTuple
 
 from tenure.ports.engine import L
 
-KEPT_MAX = 1_000
-KEPT_SECONDS = 5.0
-"""Less than the heartbeat timeout: a worker that was taken for lost reads the operation again."""
+ENTRIES_MAX = 1_000
+ENTRY_TTL_SECONDS = 5.0
+"""Less than the heartbeat timeout: a worker that counted as lost reads the operation again."""
 
 
 class CacheEntry(NamedTuple, Generic[L]):
     """An operation, its ticket, and when it was cached."""
 
-    live: L
+    handle: L
     ticket: str
     at: float
 
@@ -30,34 +31,36 @@ class StickyCache(Generic[L]):
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._lives: dict[str, CacheEntry[L]] = {}
-        """Oldest first."""
+        self._entries: dict[str, CacheEntry[L]] = {}
+        """By operation id, oldest first."""
 
     def __len__(self) -> int:
         """Return the number of entries."""
-        return len(self._lives)
+        return len(self._entries)
 
-    def keep(self, live: L, ticket: str) -> None:
+    def put(self, handle: L, ticket: str) -> None:
         """Cache an operation until it is taken; an earlier entry of it is replaced."""
         now = self._monotonic()
-        self._make_room(now)
-        self.forget(live.id)
-        self._lives[live.id] = CacheEntry(live, ticket, now)
+        self._evict(now)
+        self.discard(handle.id)
+        self._entries[handle.id] = CacheEntry(handle, ticket, now)
 
-    def _make_room(self, now: float) -> None:
-        while self._lives:
-            oldest = next(iter(self._lives))
-            if len(self._lives) < KEPT_MAX and now - self._lives[oldest].at <= KEPT_SECONDS:
+    def _evict(self, now: float) -> None:
+        """Remove expired entries, and the oldest if the cache is full."""
+        while self._entries:
+            oldest = next(iter(self._entries))
+            is_fresh = now - self._entries[oldest].at <= ENTRY_TTL_SECONDS
+            if len(self._entries) < ENTRIES_MAX and is_fresh:
                 return
-            del self._lives[oldest]
+            del self._entries[oldest]
 
     def take(self, operation: str, token: int, ticket: str) -> L | None:
-        """Return the operation that was cached with this token and ticket, if it is still there."""
-        kept = self._lives.pop(operation, None)
-        if kept is None or self._monotonic() - kept.at > KEPT_SECONDS:
+        """Remove and return the operation that was cached with this token and ticket, or None."""
+        entry = self._entries.pop(operation, None)
+        if entry is None or self._monotonic() - entry.at > ENTRY_TTL_SECONDS:
             return None
-        return kept.live if (kept.live.token, kept.ticket) == (token, ticket) else None
+        return entry.handle if (entry.handle.token, entry.ticket) == (token, ticket) else None
 
-    def forget(self, operation: str) -> None:
-        """Remove the entry: something was, or may have been, recorded."""
-        self._lives.pop(operation, None)
+    def discard(self, operation: str) -> None:
+        """Remove the entry, because something was or may have been recorded."""
+        self._entries.pop(operation, None)
