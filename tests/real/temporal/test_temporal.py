@@ -217,9 +217,9 @@ def test_a_rest_whose_answer_was_lost_is_over_when_it_is_asked_again(temporal) -
         activities = engine_of(plane)._activities
         again = ActivityInput(name, row.token)
         told = await ActivityEnvironment().run(activities.rest, again)
-        assert told.over
+        assert told.ends_run
         await wait_until_closed(plane, name)
-        ended_with = f"STUCK: {told.why}"
+        ended_with = f"STUCK: {told.reason}"
         assert ended_with.startswith("STUCK: rests until an operator acts: nobody can tell whether")
         assert await (await run_of(plane, name)).result() == ended_with
 

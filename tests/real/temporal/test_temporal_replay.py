@@ -2,13 +2,14 @@
 
 import asyncio
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 from temporalio.workflow import NondeterminismError
 
+from tenure.adapters.engine.temporal.payloads import CONVERTER
 from tenure.adapters.engine.temporal.workflow import OperationRun
 from tenure.app.operations import commands as operations
 from tenure.core import plan as core_plan
@@ -29,7 +30,11 @@ ENDS = {"succeeded", "compensated", "stuck", "abandoned", "cancelled-in-temporal
 
 def replay(path) -> None:
     history = WorkflowHistory.from_json(path.stem, path.read_text())
-    replayer = Replayer(workflows=[OperationRun], workflow_runner=UnsandboxedWorkflowRunner())
+    replayer = Replayer(
+        workflows=[OperationRun],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        data_converter=CONVERTER,
+    )
     asyncio.run(replayer.replay_workflow(history))
 
 
@@ -60,7 +65,7 @@ def test_a_kept_history_replays(path, changed):
 
 
 def test_ablation_a_run_that_decides_for_itself_does_not_replay():
-    real = OperationRun._begin
+    real = OperationRun._start_due
 
     def reversed_undos(self):
         moves = list(self._answer.moves)
@@ -70,7 +75,7 @@ def test_ablation_a_run_that_decides_for_itself_does_not_replay():
         real(self)
 
     (path,) = [path for path in FIXTURES if path.stem.endswith("-compensated")]
-    with patched(OperationRun, _begin=reversed_undos), pytest.raises(NondeterminismError):
+    with patched(OperationRun, _start_due=reversed_undos), pytest.raises(NondeterminismError):
         replay(path)
 
 

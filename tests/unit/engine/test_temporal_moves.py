@@ -234,7 +234,7 @@ def test_what_is_not_in_this_planes_store_is_never_answered_but_left_to_its_own(
         name, answer = await bench.accept()
         failed: list[BaseException] = []
         other = Bench()
-        other.here._fail = failed.append
+        other.here._on_failure = failed.append
         with pytest.raises(ApplicationError, match="not in the store of this plane") as raised:
             await bench.move(name, answer, by=other.here)
         assert raised.value.next_retry_delay == timedelta(seconds=0.1)
