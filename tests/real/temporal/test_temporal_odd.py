@@ -12,6 +12,7 @@ from temporalio.api.workflowservice.v1 import DeprecateNamespaceRequest, Registe
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.engine.temporal import TemporalSettings, probe, probe_workers
 from tenure.adapters.engine.temporal import engine as temporal_engine
+from tenure.adapters.engine.temporal import runs as temporal_runs
 from tenure.adapters.engine.temporal.activities import ERROR_CHARACTERS_MAX
 from tenure.adapters.engine.temporal.connection import (
     POLLER_TTL_SECONDS,
@@ -335,7 +336,9 @@ def test_a_namespace_that_has_lost_its_search_attributes_gets_them_again(tempora
 
     async def scenario(bench: TemporalBench) -> None:
         await with_namespace(temporal.address, "bare")
-        with patched(temporal_engine, register_attributes=registered):
+        at_start = patched(temporal_engine, register_attributes=registered)
+        at_run = patched(temporal_runs, register_attributes=registered)
+        with at_start, at_run:
             plane = await bench.start()
             name = await accept(plane, "linear")
             assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
