@@ -13,7 +13,7 @@ from proofs.harness.ablation import BY_PROOF, Ablation, by_name
 from proofs.operations.store_mutations import without_guards
 from tenure.app.agents import subject, verbs
 from tenure.app.agents import views as agent_views
-from tenure.app.agents.plane_api import ServingPlaneApi
+from tenure.app.agents.plane_api import AgentPlaneApi
 from tenure.app.operations import admission, idempotency, reads
 from tenure.app.operations.admission import Admission
 from tenure.app.operations.idempotency import IdempotentRequest
@@ -58,23 +58,23 @@ def same_epoch(admission: Admission) -> Admission:
 
 def lock_not_waited_for() -> AbstractContextManager[None]:
     """Begin though another operation works on the agent."""
-    real = ServingPlaneApi.acquire_lock
+    real = AgentPlaneApi.acquire_lock
 
-    async def acquire_lock(self: ServingPlaneApi, agent: str, operation: str, **given: Any) -> Any:
+    async def acquire_lock(self: AgentPlaneApi, agent: str, operation: str, **given: Any) -> Any:
         lock = await real(self, agent, operation, **given)
         return lock._replace(holder="", was=given["was"]) if lock.holder else lock
 
-    return patched(ServingPlaneApi, acquire_lock=acquire_lock)
+    return patched(AgentPlaneApi, acquire_lock=acquire_lock)
 
 
 def burned_not_recorded() -> AbstractContextManager[None]:
     """Say nothing of what was removed."""
-    real = saga.settle
+    real = saga.decide_outcome
 
-    def settle(*given: Any, **named: Any) -> MoveOutcome:
+    def decide_outcome(*given: Any, **named: Any) -> MoveOutcome:
         return real(*given, **named)._replace(burned=())
 
-    return patched(saga, settle=settle)
+    return patched(saga, decide_outcome=decide_outcome)
 
 
 def names_taken_over() -> AbstractContextManager[None]:

@@ -12,7 +12,7 @@ from tenure.app.events.cloudevents import EventFilter
 from tenure.app.events.reactions import REACTIONS, React
 from tenure.app.plane import Plane
 from tenure.core.agent import AgentState
-from tenure.core.errors import LeaseLost
+from tenure.core.errors import StaleToken
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
@@ -42,7 +42,7 @@ class LossyDelivery:
         await relay.begin()
         try:
             await relay.tick()
-        except LeaseLost:
+        except StaleToken:
             return  # another one leads by now
 
     def _relay(self, plane: Plane) -> Relay:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
-from tenure.app.agents.plane_api import ServingPlaneApi
+from tenure.app.agents.plane_api import AgentPlaneApi
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
@@ -133,7 +133,7 @@ class Process:
             name: cast(Provider, WiredVerbs(self.wire, name, fake))
             for name, fake in cluster.providers.items()
         }
-        api = ServingPlaneApi()
+        api = AgentPlaneApi()
         store, work = cluster.wrap(store, cluster.work_of(store, providers, api))
         self.engine: EmbeddedEngine[OperationHandle] = EmbeddedEngine(
             work,

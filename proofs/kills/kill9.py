@@ -33,7 +33,7 @@ from tenure.app.operations import admission, reads
 from tenure.app.plane import Plane
 from tenure.core import saga
 from tenure.core.errors import CommitUnknown, StoreError, TenureError
-from tenure.core.operation import OPERATION, SETTLED, OperationState
+from tenure.core.operation import ENDED_OR_STUCK, OPERATION, OperationState
 from tenure.ports.store import Change, CommitRefusal, Put
 from tenure.settings import Settings
 from tenure.testing.patches import patched
@@ -82,7 +82,7 @@ class Hasty:
         puts = [write for write in change.plain().writes if isinstance(write, Put)]
         rows = {put.table: put.row for put in puts}
         keyed = "idempotency" in rows
-        if change.admits and not keyed:  # a key may be refused for its own reasons
+        if change.is_new_work and not keyed:  # a key may be refused for its own reasons
             say("accepted", change.id, json.loads(str(rows["operation"]["input"]))["label"])
         refused: CommitRefusal | None = await self._store.commit(change)
         return refused
@@ -107,7 +107,9 @@ async def ask(plane: Plane, wanted: Wanted) -> None:
     accepted = await admission.accept(plane, wanted.command())
     say("accepted", accepted.id, wanted.label)
     state = accepted.state
-    while state not in SETTLED:  # however long: whoever reads what is said has a bound of his own
+    while (
+        state not in ENDED_OR_STUCK
+    ):  # however long: whoever reads what is said has a bound of his own
         try:
             state = (await reads.wait(plane, TENANT, accepted.id)).state
         except StoreError:  # it could not be read, and nothing was changed: ask again

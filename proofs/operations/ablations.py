@@ -27,12 +27,12 @@ _TABLE = (
     Ablation(
         "undo_until_gone",
         "A failing undo is tried again until it is done.",
-        "S18", (2,), "undo", mutations.settle(mutations.undo_once),
+        "S18", (2,), "undo", mutations.decide_outcome(mutations.undo_once),
     ),
     Ablation(
         "stuck_is_said",
         "An undo that keeps failing is STUCK: listed, with what is left.",
-        "S18", (2,), "stuck", mutations.settle(after=mutations.say_nothing_of_stuck),
+        "S18", (2,), "stuck", mutations.decide_outcome(after=mutations.say_nothing_of_stuck),
     ),
     Ablation(
         "decision_before_undo",
@@ -62,7 +62,7 @@ _TABLE = (
     Ablation(
         "visible_window",
         "What a provider may not show yet is not taken for lost.",
-        "S3", (6,), "effects", mutations.settle(mutations.at_once_visible),
+        "S3", (6,), "effects", mutations.decide_outcome(mutations.at_once_visible),
     ),
     Ablation(
         "unknown_waits",
@@ -72,7 +72,7 @@ _TABLE = (
     Ablation(
         "timeout_is_no_refusal",
         "A timeout is not a failure.",
-        "S3 S17", (6,), "pivot", mutations.settle(mutations.timeout_is_refusal),
+        "S3 S17", (6,), "pivot", mutations.decide_outcome(mutations.timeout_is_refusal),
     ),
     Ablation(
         "refused_look_is_no_refusal",
@@ -97,7 +97,7 @@ _TABLE = (
     Ablation(
         "stuck_keeps_unknown",
         "STUCK keeps since when the outcome is unknown.",
-        "S19", (6,), "interrupted", mutations.settle(after=mutations.forget_unknown),
+        "S19", (6,), "interrupted", mutations.decide_outcome(after=mutations.forget_unknown),
     ),
     Ablation(
         "claim_makes_unknown",
@@ -197,7 +197,8 @@ _TABLE = (
     Ablation(
         "intent_in_commit",
         "A step's intent is durable before its call leaves.",
-        "S1", (1, 2), "crashes", store_mutations.in_a_commit_of_its_own("intent", admits=False),
+        "S1", (1, 2), "crashes",
+        store_mutations.in_a_commit_of_its_own("intent", is_new_work=False),
     ),
     Ablation(
         "key_in_commit",

@@ -15,7 +15,7 @@ from tenure.app.operations.handle import intent_of, record_of
 from tenure.core import saga
 from tenure.core.events import event_of
 from tenure.core.operation import OPERATION, IntentState, OperationState, Record, RecordKind
-from tenure.core.plan import Inquiry, Plan, Step, StepKind
+from tenure.core.plan import OutcomeCheck, Plan, Step, StepKind
 from tenure.testing.fakes import Thing, World
 from tenure.testing.loop import EPOCH
 from tenure.testing.plans import EFFECTS
@@ -206,7 +206,7 @@ def unknown_is_said(evidence: Evidence) -> list[str]:
         plan, records = evidence.plan_of(name), evidence.records_of(name)
         for row in evidence.snapshot.intents[name]:
             step = plan.steps[row.step]
-            if step.inquiry is Inquiry.NOBODY_KNOWS:
+            if step.outcome_check is OutcomeCheck.NOBODY_KNOWS:
                 count = evidence.world.made[row.slot, row.key]
                 wrong += _misreported(evidence.state(name), step, records, count, name)
     return wrong

@@ -59,19 +59,21 @@ def nothing_straight(*_: Any) -> None:
     """Every move is asked for: none is known beforehand."""
 
 
-def settle(
+def decide_outcome(
     before: Ended | None = None, after: Callable[[Move, MoveOutcome], MoveOutcome] | None = None
 ) -> Off:
     """Take an end for another one, or write something else than the saga says."""
-    real = saga.settle
+    real = saga.decide_outcome
 
-    def settle(progress: Any, intent: Any, move: Move, ending: Ending, **given: Any) -> MoveOutcome:
+    def decide_outcome(
+        progress: Any, intent: Any, move: Move, ending: Ending, **given: Any
+    ) -> MoveOutcome:
         if before is not None:
             move, ending = before(move, ending)
-        settled = real(progress, intent, move, ending, **given)
-        return settled if after is None else after(move, settled)
+        outcome = real(progress, intent, move, ending, **given)
+        return outcome if after is None else after(move, outcome)
 
-    return lambda: patched(saga, settle=settle)
+    return lambda: patched(saga, decide_outcome=decide_outcome)
 
 
 def repeat_unasked(_: Progress, move: Move) -> Move:
@@ -99,7 +101,7 @@ def refused_though_called() -> AbstractContextManager[None]:
 @contextmanager
 def look_taken_for_call() -> Iterator[None]:
     """Take a refused look for a refused call, and a refusal for the last word."""
-    with refused_though_called(), settle(look_is_call)():
+    with refused_though_called(), decide_outcome(look_is_call)():
         yield
 
 
@@ -121,27 +123,27 @@ def at_once_visible(move: Move, ending: Ending) -> tuple[Move, Ending]:
     return move._replace(step=replace(move.step, limits=limits)), ending
 
 
-def say_nothing_of_stuck(move: Move, settled: MoveOutcome) -> MoveOutcome:
+def say_nothing_of_stuck(move: Move, outcome: MoveOutcome) -> MoveOutcome:
     """Record nothing of an undo that keeps failing."""
-    stuck = settled.record is not None and settled.record[0] is RecordKind.STUCK
-    return settled._replace(record=None) if stuck and move.act is Act.UNDO else settled
+    stuck = outcome.record is not None and outcome.record[0] is RecordKind.STUCK
+    return outcome._replace(record=None) if stuck and move.act is Act.UNDO else outcome
 
 
-def forget_unknown(move: Move, settled: MoveOutcome) -> MoveOutcome:
+def forget_unknown(move: Move, outcome: MoveOutcome) -> MoveOutcome:
     """Give up without keeping since when the outcome is unknown."""
     if move.act is not Act.GIVE_UP:
-        return settled
-    return settled._replace(intent={"due_at": None})
+        return outcome
+    return outcome._replace(intent={"due_at": None})
 
 
 def unseen_signals() -> AbstractContextManager[None]:
     """Count a signal as seen by a call that it came during."""
-    real = saga.settle
+    real = saga.decide_outcome
 
-    def settle(progress: Progress, *given: Any, **named: Any) -> MoveOutcome:
+    def decide_outcome(progress: Progress, *given: Any, **named: Any) -> MoveOutcome:
         return real(progress, *given, **(named | {"signals": progress.signals}))
 
-    return patched(saga, settle=settle)
+    return patched(saga, decide_outcome=decide_outcome)
 
 
 def pivot_turned_back() -> AbstractContextManager[None]:
@@ -193,26 +195,26 @@ def performing(change: Callable[[Executor, OperationHandle, Move], Move]) -> Off
     """Perform another move than the one that was decided."""
     real = Executor.perform
 
-    def perform(self: Executor, live: OperationHandle, move: Move, *given: Any) -> Any:
-        return real(self, live, change(self, live, move), *given)
+    def perform(self: Executor, handle: OperationHandle, move: Move, *given: Any) -> Any:
+        return real(self, handle, change(self, handle, move), *given)
 
     return lambda: patched(Executor, perform=perform)
 
 
-def look_no_more(self: Executor, live: OperationHandle, move: Move) -> Move:
+def look_no_more(self: Executor, handle: OperationHandle, move: Move) -> Move:
     """Past its deadline a step counts as not done, without a look."""
 
     async def overdue(_: Any) -> Ending:
         return NotYet()
 
-    late = self._store.now() >= saga.deadline_of(live.progress, move.step)
+    late = self._store.now() >= saga.deadline_of(handle.progress, move.step)
     if late and move.act in {Act.DO, Act.INSPECT} and move.step.kind is StepKind.COMPENSATABLE:
         step = replace(move.step, do=overdue, inspect=overdue)
         return Move(Act.DO, step)
     return move
 
 
-def undo_at_once(_: Executor, live: OperationHandle, move: Move) -> Move:
+def undo_at_once(_: Executor, handle: OperationHandle, move: Move) -> Move:
     """What a refusal turns back is undone first and recorded afterwards."""
     if move.act is not Act.DO:
         return move
@@ -222,10 +224,10 @@ def undo_at_once(_: Executor, live: OperationHandle, move: Move) -> Move:
         try:
             return await do(call)
         except Rejected:
-            for name in reversed(list(live.progress.done)):
-                step = live.plan.steps[name]
+            for name in reversed(list(handle.progress.done)):
+                step = handle.plan.steps[name]
                 if step.undoes:
-                    await step.undo(renew(call, key=live.key_of(step)))  # type: ignore[misc, operator]
+                    await step.undo(renew(call, key=handle.key_of(step)))  # type: ignore[misc, operator]
             raise
 
     return move._replace(step=replace(move.step, do=hasty))
@@ -235,9 +237,9 @@ def interleaved() -> AbstractContextManager[None]:
     """Let ends be recorded side by side."""
     real = Executor.perform
 
-    def perform(self: Executor, live: OperationHandle, move: Move, *given: Any) -> Any:
-        coroutine = real(self, live, move, *given)
-        live.lock = None
+    def perform(self: Executor, handle: OperationHandle, move: Move, *given: Any) -> Any:
+        coroutine = real(self, handle, move, *given)
+        handle.lock = None
         return coroutine
 
     return patched(Executor, perform=perform)
@@ -281,14 +283,14 @@ def reads_not_repeated() -> AbstractContextManager[None]:
 def no_fence() -> Iterator[None]:
     """Guard no token, and go on when it is lost."""
 
-    async def refresh(self: Executor, live: OperationHandle) -> None:
-        loaded = await self._store.load(live.id)
+    async def refresh(self: Executor, handle: OperationHandle) -> None:
+        loaded = await self._store.load(handle.id)
         assert loaded is not None
-        live.update(loaded.operation)
-        held = {name: intent.token for name, intent in live.intents.items()}
-        live.merge(loaded.intents, live.fold(loaded.journal))
+        handle.update(loaded.operation)
+        held = {name: intent.token for name, intent in handle.intents.items()}
+        handle.merge(loaded.intents, handle.fold(loaded.journal))
         for name, token in held.items():
-            live.intents[name].token = token  # it does not see that another was given out
+            handle.intents[name].token = token  # it does not see that another was given out
 
     with without_guards("intent", "token")(), patched(Executor, refresh=refresh):
         yield

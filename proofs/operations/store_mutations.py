@@ -36,14 +36,14 @@ def without_guards(table: str, column: str) -> Off:
     return lambda: patched(Tables, apply=apply)
 
 
-def in_a_commit_of_its_own(table: str, *, admits: bool = True) -> Off:
+def in_a_commit_of_its_own(table: str, *, is_new_work: bool = True) -> Off:
     """New rows of this table follow in a second commit, when the first has been answered."""
     real = SlowStore.commit
 
     def commit(self: SlowStore, change: Change) -> Any:
         whole = change.plain()
         late = tuple(w for w in whole.writes if w.table == table and isinstance(w, Put))
-        if not late or (change.admits and not admits):
+        if not late or (change.is_new_work and not is_new_work):
             return real(self, change)
         first = tuple(w for w in whole.writes if w not in late)
         answer = real(self, replace(whole, writes=first))
@@ -79,7 +79,7 @@ def ack_first() -> AbstractContextManager[None]:
 
     def commit(self: SlowStore, change: Change) -> Any:
         durable = real(self, change)
-        if not change.admits:
+        if not change.is_new_work:
             return durable
         hasty: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         hasty.set_result(None)

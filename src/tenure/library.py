@@ -278,6 +278,6 @@ async def open_plane(
 
 def _operator(tenant: str, principal: str) -> Caller:
     """A caller with the role that this module needs; Invalid if a name is malformed."""
-    admission.refuse_odd_name("tenant", tenant)
-    admission.refuse_odd_name("principal", principal)
+    admission.validate_name("tenant", tenant)
+    admission.validate_name("principal", principal)
     return Caller(tenant, principal, Role.OPERATOR)

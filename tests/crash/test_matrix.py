@@ -152,7 +152,7 @@ def test_a_store_that_forgets_is_seen_by_the_matrix(monkeypatch):
     real = memory_store.Tables.apply
 
     def forgets(tables, change):
-        if change.admits:
+        if change.is_new_work:
             return None
         return real(tables, change)
 
@@ -198,13 +198,13 @@ def test_a_delete_that_forgets_the_quota_is_seen():
 
 
 def test_a_lock_that_is_not_waited_for_is_seen():
-    real = plane_api.ServingPlaneApi.acquire_lock
+    real = plane_api.AgentPlaneApi.acquire_lock
 
     async def acquire(self, agent, operation, **given):
         lock = await real(self, agent, operation, **given)
         return lock._replace(holder="", was=given["was"]) if lock.holder else lock
 
-    with patched(plane_api.ServingPlaneApi, acquire_lock=acquire):
+    with patched(plane_api.AgentPlaneApi, acquire_lock=acquire):
         assert AGENTS.run(Case("delete_while_creating")).wrong
 
 

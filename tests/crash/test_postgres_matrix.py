@@ -83,7 +83,7 @@ def test_a_postgres_that_forgets_is_seen_by_the_matrix(disk, tally):
     real = PostgresCommitter.commit
 
     def forgets(committer, change):
-        if not change.admits:
+        if not change.is_new_work:
             return real(committer, change)
         told = asyncio.get_running_loop().create_future()
         told.set_result(None)

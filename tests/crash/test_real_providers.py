@@ -35,7 +35,7 @@ from tenure.adapters.identity import local as identity
 from tenure.adapters.runtime.process import ProcessRuntime
 from tenure.adapters.store import sqlite
 from tenure.app.agents.commands import RequestOptions
-from tenure.app.agents.plane_api import ServingPlaneApi
+from tenure.app.agents.plane_api import AgentPlaneApi
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.operations import reads
 from tenure.app.operations.executor import Executor
@@ -44,7 +44,7 @@ from tenure.app.start_checks import prepare
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, Rejected
 from tenure.core.ids import ResourceKey
-from tenure.core.operation import SETTLED
+from tenure.core.operation import ENDED_OR_STUCK
 from tenure.plans.agents.lifecycle import PLANS
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.provider import Observation, Presence, Spec
@@ -197,7 +197,7 @@ def _let_go(store) -> None:
 
 
 def _plane(wire, store, held, clock) -> Plane:
-    entropy, catalogue, api = SystemEntropy(), Catalogue(PLANS, SUBJECTS), ServingPlaneApi()
+    entropy, catalogue, api = SystemEntropy(), Catalogue(PLANS, SUBJECTS), AgentPlaneApi()
     providers: dict[str, Any] = {
         name: WiredVerbs(wire, name, provider) for name, provider in held.items()
     }
@@ -234,7 +234,7 @@ async def _drive(plane: Plane, acts) -> None:
 async def _settled(plane: Plane, asked) -> None:
     for operation in asked:
         seen = await reads.wait(plane, TENANT, operation, seconds=WAIT_SECONDS)
-        assert seen.state in SETTLED, seen
+        assert seen.state in ENDED_OR_STUCK, seen
 
 
 # --- what is there, without a word of Tenure's ---------------------------------------------------

@@ -17,7 +17,7 @@ from tenure.adapters.clock.system import SystemEntropy
 from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres import server
 from tenure.ports.clock import Clock
-from tenure.ports.store import TABLES, Ring, Store
+from tenure.ports.store import TABLES, Store, WakeHint
 
 ANSWER_SECONDS = 60.0
 """Real ones, after which a server that says nothing has failed the test."""
@@ -97,8 +97,8 @@ class Bridged:
         self.under_way: set[Future[Any]] = set()
         self._real = real
 
-    def listen(self, heard: Callable[[Ring], None]) -> None:
-        """A ring is a hint: none is carried over."""
+    def listen(self, heard: Callable[[WakeHint], None]) -> None:
+        """A wake hint may be lost: none is carried over."""
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         verb = getattr(self.store, name)

@@ -56,7 +56,7 @@ def test_there_are_enough_of_them():
 
 def test_a_safeguard_is_on_again_afterwards():
     def now():
-        of_saga = saga.settle, saga.steps_to_undo, saga.next_moves
+        of_saga = saga.decide_outcome, saga.steps_to_undo, saga.next_moves
         of_agents = (
             verbs.admit_verb,
             verbs._notify_lock_holder,

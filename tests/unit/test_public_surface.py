@@ -84,7 +84,7 @@ def test_every_error_is_public_but_what_only_a_worker_meets():
         for name, one in vars(errors).items()
         if inspect.isclass(one) and issubclass(one, BaseException)
     }
-    assert every - set(ERRORS.split()) == {"LeaseLost"}
+    assert every - set(ERRORS.split()) == {"StaleToken"}
 
 
 def test_a_plane_is_opened_with_these_arguments_and_has_these_methods():

@@ -56,9 +56,9 @@ class AgentTrigger(StrEnum):
     RESOURCES_GONE = "resources_gone"
     DELETE_STUCK = "delete_stuck"
     DELETE_RETRIED = "delete_retried"
-    SPARED_READY = "spared_ready"
-    SPARED_SUSPENDED = "spared_suspended"
-    SPARED_FAILED = "spared_failed"
+    CANCELLED_TO_READY = "cancelled_to_ready"
+    CANCELLED_TO_SUSPENDED = "cancelled_to_suspended"
+    CANCELLED_TO_FAILED = "cancelled_to_failed"
 
 
 # fmt: off
@@ -91,8 +91,8 @@ AGENT = Table(
         (S.UPDATE_FAILED, T.STOP,             S.SUSPENDING),
         (S.UPDATE_FAILED, T.DELETE,           S.DELETING),
         (S.SUSPENDING,    T.DRAINED,          S.SUSPENDED),
-        (S.SUSPENDING,    T.SPARED_READY,     S.READY),  # cancelled before the pivot
-        (S.SUSPENDING,    T.SPARED_SUSPENDED, S.SUSPENDED),
+        (S.SUSPENDING,    T.CANCELLED_TO_READY,     S.READY),  # cancelled before the pivot
+        (S.SUSPENDING,    T.CANCELLED_TO_SUSPENDED, S.SUSPENDED),
         (S.SUSPENDING,    T.STOP,             S.SUSPENDING),  # nothing is waited for any longer
         (S.SUSPENDING,    T.DELETE,           S.DELETING),
         (S.SUSPENDED,     T.RESUME,           S.RESUMING),
@@ -109,15 +109,15 @@ AGENT = Table(
         (S.MIGRATING,     T.DELETE,           S.DELETING),
         (S.DELETING,      T.RESOURCES_GONE,   S.DELETED),
         (S.DELETING,      T.DELETE_STUCK,     S.DELETE_FAILED),
-        (S.DELETING,      T.SPARED_READY,     S.READY),
-        (S.DELETING,      T.SPARED_SUSPENDED, S.SUSPENDED),
-        (S.DELETING,      T.SPARED_FAILED,    S.CREATE_FAILED),
+        (S.DELETING,      T.CANCELLED_TO_READY,     S.READY),
+        (S.DELETING,      T.CANCELLED_TO_SUSPENDED, S.SUSPENDED),
+        (S.DELETING,      T.CANCELLED_TO_FAILED,    S.CREATE_FAILED),
         (S.DELETE_FAILED, T.DELETE_RETRIED,   S.DELETING),
         (S.DELETE_FAILED, T.RESOURCES_GONE,   S.DELETED),
         (S.DELETE_FAILED, T.DELETE,           S.DELETING),  # after an abandoned delete
-        (S.DELETE_FAILED, T.SPARED_READY,     S.READY),  # stuck before its pivot
-        (S.DELETE_FAILED, T.SPARED_SUSPENDED, S.SUSPENDED),
-        (S.DELETE_FAILED, T.SPARED_FAILED,    S.CREATE_FAILED),
+        (S.DELETE_FAILED, T.CANCELLED_TO_READY,     S.READY),  # stuck before its pivot
+        (S.DELETE_FAILED, T.CANCELLED_TO_SUSPENDED, S.SUSPENDED),
+        (S.DELETE_FAILED, T.CANCELLED_TO_FAILED,    S.CREATE_FAILED),
     ],
 )
 del S, T
@@ -192,7 +192,7 @@ class Verb(StrEnum):
     RECOVER = "recover_runtime"
 
 
-def resting_state_of(state: AgentState) -> AgentState:
+def state_if_undone(state: AgentState) -> AgentState:
     """The state that an agent returns to if its running operation is undone or cancelled."""
     return {
         AgentState.CREATING: AgentState.CREATE_FAILED,
@@ -203,10 +203,10 @@ def resting_state_of(state: AgentState) -> AgentState:
     }.get(state, AgentState.READY)
 
 
-RETURNS: Final = {
-    AgentState.READY: AgentTrigger.SPARED_READY,
-    AgentState.SUSPENDED: AgentTrigger.SPARED_SUSPENDED,
-    AgentState.CREATE_FAILED: AgentTrigger.SPARED_FAILED,
+RETURN_TRIGGERS: Final = {
+    AgentState.READY: AgentTrigger.CANCELLED_TO_READY,
+    AgentState.SUSPENDED: AgentTrigger.CANCELLED_TO_SUSPENDED,
+    AgentState.CREATE_FAILED: AgentTrigger.CANCELLED_TO_FAILED,
     AgentState.DELETE_FAILED: AgentTrigger.DELETE_STUCK,
 }
-"""The trigger that opens an agent again after a cancelled close, by `resting_state_of`."""
+"""The trigger that opens an agent again after a cancelled close, by `state_if_undone`."""

@@ -22,7 +22,7 @@ def compensate(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) ->
 
     An operation that was never claimed has called nobody: its keys are burned without an undo.
     """
-    fate = IntentTrigger.TURNED_BACK if progress.end is None else IntentTrigger.UNDONE
+    fate = IntentTrigger.COMPENSATION_STARTED if progress.end is None else IntentTrigger.UNDONE
     done = progress.done
     return {
         name: {"state": INTENT.after(intent.state, fate)}

@@ -1,7 +1,8 @@
-"""The six ways in which a provider call ends, and an inspect's seventh.
+"""The endings of a provider call: what a step's do, undo or inspect returns or raises.
 
-Three are returned: Done, NotYet and Waiting.  Three are errors and raised (`tenure.core.errors`):
-Rejected, Unavailable and OutcomeUnknown.  `tenure.core.saga` decides what an ending means.
+A step returns Done, NotYet or Waiting, or raises Rejected, Unavailable or OutcomeUnknown
+(`tenure.core.errors`).  An inspect can also return Absent.  `tenure.core.saga` decides what an
+operation does after each of them.
 """
 
 from typing import NamedTuple, TypeGuard
@@ -28,7 +29,7 @@ class NotYet(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """The step is parked until one more signal of this name comes than the call has seen."""
+    """The step waits for a signal of this name that the call has not seen yet."""
 
     signal: str
     """The name of the signal."""
@@ -37,7 +38,7 @@ class Waiting(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """The answer of an inspect: the provider holds nothing under this key."""
+    """Returned by an inspect: the provider holds nothing under this key."""
 
 
 Unfinished = NotYet | Waiting | Absent | Rejected | Unavailable | OutcomeUnknown

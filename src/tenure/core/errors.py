@@ -27,7 +27,7 @@
     ├── EngineError       what executes operations cannot be used as asked; nothing was touched
     └── Defect            our own bug: this operation stops loudly, nothing more is touched
 
-    LeaseLost(BaseException)       someone else works on this now: stop, touch nothing
+    StaleToken(BaseException)       someone else works on this now: stop, touch nothing
     CommitUnknown(BaseException)   a COMMIT failed half-way: stop the process, recover from disk
     └── StoreRewound               acknowledged changes are lost: stop, then pause the plane
 
@@ -238,7 +238,7 @@ class Defect(TenureError):
     code = "defect"
 
 
-class LeaseLost(BaseException):
+class StaleToken(BaseException):
     """Someone else works on this now: stop and touch nothing more."""
 
 

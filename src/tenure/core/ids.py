@@ -1,6 +1,7 @@
-"""Every id: time-ordered ones for what we make, derived ones for what providers hold.
+"""Ids: time-ordered ids of our own records, and derived keys of resources at providers.
 
-Nothing here draws randomness or asks the time; both are handed in.
+A create derives the key of each resource before it calls the provider, and recovery and delete find
+the resource again by that key.  Callers pass the time and the random bits.
 """
 
 from functools import cache
@@ -22,17 +23,17 @@ def uuid7(now: float, bits: int) -> str:
 class ResourceKey(NamedTuple):
     """The address of one resource at its provider: `text` on the wire, the parts as labels.
 
-    The text is derived from the parts, so that it is known before the call and after a crash; a
-    generation belongs to one operation, so that a burned key is never used again.
+    The text is derived from the parts, so it is known before the call and after a crash.  Each
+    operation has a generation of its own, so a burned key is never used again.
     """
 
     text: str
-    """At most 40 characters of [a-z0-9], a letter first: fit for the names of most services."""
+    """At most 40 characters of [a-z0-9], a letter first: most services accept it as a name."""
     plane: str
     """The name of the control plane."""
     tenant: str
     agent: str
-    """The uid of the agent, or what `start` was given."""
+    """The uid of the agent, or the `agent` argument of `start`."""
     generation: int
     """The number of the operation among those of its agent."""
     slot: str
@@ -44,9 +45,9 @@ class ResourceKey(NamedTuple):
 def resource_key(
     plane: str, *, tenant: str, agent: str, generation: int, slot: str, name: str, text: str = ""
 ) -> ResourceKey:
-    """The key of a resource; its text is at most 40 characters of [a-z0-9], a letter first.
+    """The key of a resource; its text is derived unless it is given.
 
-    Of what was made before, the text is given as it was kept: it stays though the rule changes.
+    For a resource that exists, pass the stored text: a later release may derive it differently.
     """
     text = text or key_text(stem_of(plane, tenant, agent, generation), slot, name)
     return ResourceKey(text, plane, tenant, agent, generation, slot, name)
@@ -54,24 +55,25 @@ def resource_key(
 
 def stem_of(plane: str, tenant: str, agent: str, generation: int) -> str:
     """The part of a key that all resources of one operation share."""
-    parts = f"({plane!r}, {tenant!r}, {agent!r}, {generation})"  # quoted: never ambiguous
+    # Quoted, so that different parts never give the same text.
+    parts = f"({plane!r}, {tenant!r}, {agent!r}, {generation})"
     return blake2b(parts.encode(), digest_size=10).hexdigest()
 
 
 @cache
-def _ends(slot: str, name: str) -> tuple[str, str]:
-    """What stands before and after the stem."""
+def _prefix_and_suffix(slot: str, name: str) -> tuple[str, str]:
+    """The parts of a key text before and after the stem."""
     return _prefix(slot), blake2b(repr((slot, name)).encode(), digest_size=4).hexdigest()
 
 
 def key_text(stem: str, slot: str, name: str) -> str:
-    """The text of a key: the slot as a person sees it, the stem, and what tells siblings apart."""
-    before, after = _ends(slot, name)
+    """The text of a key: a readable prefix, the stem, and a suffix that is unique for each step."""
+    before, after = _prefix_and_suffix(slot, name)
     return f"{before}{stem}{after}"
 
 
 @cache
 def _prefix(slot: str) -> str:
-    """What a person sees of the slot in a key: at most 12 letters and digits, a letter first."""
-    seen = "".join(c for c in slot if c.isascii() and c.isalnum()).lower()
-    return seen[:12] if seen[:1].isalpha() else f"r{seen[:11]}"
+    """The readable part of a key: at most 12 letters and digits of the slot, a letter first."""
+    letters = "".join(c for c in slot if c.isascii() and c.isalnum()).lower()
+    return letters[:12] if letters[:1].isalpha() else f"r{letters[:11]}"

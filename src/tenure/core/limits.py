@@ -1,6 +1,7 @@
-"""Bounds that several rooms share; a bound of one room is defined there.
+"""Limits that several packages share; a limit of one package is defined in that package.
 
-A bound that is met is an error with a sentence; only what others say of a failure is cut.
+A value beyond its limit is refused with LimitExceeded or Invalid.  Only messages of providers are
+shortened and not refused.
 """
 
 from dataclasses import dataclass
@@ -40,25 +41,26 @@ DETAIL_CHARACTERS_MAX = 500
 SIGNALS_MAX = 100
 """Signals of one operation."""
 LATE_SECONDS = 60.0
-"""How long a call that was sent before its key was burned may still arrive."""
+"""How long after its key was burned a call may still arrive at its provider."""
 IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 IDEMPOTENCY_SECONDS = 86_400.0
-"""How long a key answers with its operation at least."""
+"""How long an idempotency key is remembered, at least."""
 OWNERS_MAX = 64
-"""How many agents may own each other in one chain, as far as whoever asks for one more can see.
+"""The longest chain of owners that a request may make.
 
-Edges that are added at the same moment may exceed it: nothing relies on it but the time of a walk.
+Two requests at the same moment do not see each other's edges and may exceed it together.  That is
+harmless: the limit only bounds the time in which the graph is walked.
 """
-YEARS = 3.0e8
-"""Seconds: a step that waits for a person or for another operation has no deadline of its own."""
+NO_DEADLINE_SECONDS = 3.0e8
+"""The deadline of a step that waits for a person or for another operation: practically none."""
 FAILURES_MAX = 32
-"""Failures in a row, some ten minutes of them, that make a step STUCK which may wait for YEARS."""
+"""Failures in a row, in some ten minutes, after which a step without a deadline is STUCK."""
 BATCH_CHANGES_MAX = 512
 """Changes that share one transaction."""
 SUBSCRIPTIONS_MAX = 100
 """Subscriptions of one tenant."""
 LETTERS_MAX = 10_000
-"""Dead letters of one destination; with so many it takes no further event before some are gone."""
+"""Dead letters of one destination; at this number its delivery stops until some are removed."""
 OUTBOX_MAX = 1_000_000
 """Events of all tenants in the outbox, delivered or not."""
 OUTBOX_TENANT_MAX = 500_000
@@ -68,7 +70,7 @@ OUTBOX_SECONDS = 86_400.0
 POSITION_MAX = 2**63 - 1
 """The greatest position that an event can have."""
 STREAMS_MAX = 100
-"""Streams of events that one tenant may hold open in one process."""
+"""Event streams that one tenant may have open in one process."""
 PAGE_MAX = 1_000
 """Rows in one page of a list."""
 POLL_SECONDS_MIN = 0.001
@@ -77,14 +79,14 @@ POLL_SECONDS_MIN = 0.001
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """The times of one step.  All are seconds, measured from records, never in attempts."""
+    """The time limits of one step, in seconds from a journal record; attempts are not counted."""
 
     call_seconds: float = 30.0
-    """One call; then its outcome is unknown."""
+    """The limit of one call; after it the outcome of the call is unknown."""
     deadline_seconds: float = 600.0
-    """From intent: a compensatable step is then undone, any other is then STUCK."""
+    """From the step's intent; after it a compensatable step is undone, any other is STUCK."""
     undo_seconds: float = 600.0
-    """From the decision to compensate: an undo that still fails is then STUCK."""
+    """From the decision to compensate; after it an undo that still fails is STUCK."""
     retry_first_seconds: float = STEP.first_seconds
     retry_cap_seconds: float = STEP.cap_seconds
     """The delays between attempts: `tenure.core.retry.STEP` with these two numbers."""
@@ -97,9 +99,9 @@ class StepLimits:
         return RetryPolicy(first, cap, STEP.factor, STEP.jitter).delay_seconds(attempts, fraction)
 
     @property
-    def within(self) -> str:
-        """The deadline in words."""
-        if self.deadline_seconds >= YEARS:
+    def deadline_text(self) -> str:
+        """The deadline as a part of an error message."""
+        if self.deadline_seconds >= NO_DEADLINE_SECONDS:
             return f"and failed {FAILURES_MAX} times in a row"
         return f"within {self.deadline_seconds:g} s"
 

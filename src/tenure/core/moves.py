@@ -1,4 +1,4 @@
-"""Moves: the actions that `tenure.core.saga` decides on, each for one step."""
+"""Moves: what `tenure.core.saga` decides to do with one step, and the executor then performs."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -8,33 +8,33 @@ if TYPE_CHECKING:
 
 
 class Act(StrEnum):
-    """The kinds of move.  The last two are decisions: a record with no call."""
+    """The kinds of move.  The last two call no provider; they only write a journal record."""
 
     DO = "do"
     INSPECT = "inspect"
     UNDO = "undo"
     GIVE_UP = "give_up"
-    """Nobody can tell what became of the call: STUCK."""
+    """The outcome of the call cannot be found out: the step becomes STUCK."""
     FORGET = "forget"
-    """Its undo is `nothing`, and no call of it is running."""
+    """The step counts as undone: its undo is `nothing`, and no call of it is running."""
 
 
-# Under names of their own: before Python 3.12 an enum's attribute takes ten times as long to find.
+# Module constants: before Python 3.12 reading an attribute of an enum takes ten times as long.
 DO, INSPECT, UNDO, GIVE_UP, FORGET = Act
 
 
 class Move(NamedTuple):
-    """The next thing to perform."""
+    """One action on one step."""
 
     act: Act
     step: "Step"
 
 
 class Moves(NamedTuple):
-    """What to perform now, and when to check again if nothing happens (None: not by time)."""
+    """The moves to perform now, and when to check again; `wake_at` None: only after a signal."""
 
     now: tuple[Move, ...]
     wake_at: float | None
 
 
-AT_REST = Moves((), None)
+NO_MOVES = Moves((), None)

@@ -43,12 +43,12 @@ class OperationTrigger(StrEnum):
     """What moves an operation from one state to another."""
 
     CLAIMED = "claimed"
-    GIVEN_BACK = "given_back"
+    RELEASED = "released"
     CANCELLED = "cancelled"
-    PARKED = "parked"
+    AWAITS_SIGNAL = "awaits_signal"
     RESUMED = "resumed"
-    TURNED_BACK = "turned_back"
-    GAVE_UP = "gave_up"
+    COMPENSATION_STARTED = "compensation_started"
+    STEP_STUCK = "step_stuck"
     ALL_DONE = "all_done"
     ALL_UNDONE = "all_undone"
     ABANDONED = "abandoned"
@@ -64,22 +64,22 @@ OPERATION = Table(
         # from           trigger        to
         (S.PENDING,      T.CLAIMED,     S.RUNNING),
         (S.PENDING,      T.CANCELLED,   S.COMPENSATED),  # never claimed: nothing to undo
-        (S.RUNNING,      T.GIVEN_BACK,  S.PENDING),  # its plan is unknown here: nobody was called
-        (S.RUNNING,      T.PARKED,      S.WAITING),
-        (S.RUNNING,      T.TURNED_BACK, S.COMPENSATING),
-        (S.RUNNING,      T.GAVE_UP,     S.STUCK),
+        (S.RUNNING,      T.RELEASED,  S.PENDING),  # its plan is unknown here: nobody was called
+        (S.RUNNING,      T.AWAITS_SIGNAL, S.WAITING),
+        (S.RUNNING,      T.COMPENSATION_STARTED, S.COMPENSATING),
+        (S.RUNNING,      T.STEP_STUCK,     S.STUCK),
         (S.RUNNING,      T.ALL_DONE,    S.SUCCEEDED),
         (S.RUNNING,      T.ALL_UNDONE,  S.COMPENSATED),  # turned back with nothing to undo
         (S.WAITING,      T.RESUMED,     S.RUNNING),
-        (S.WAITING,      T.TURNED_BACK, S.COMPENSATING),
-        (S.WAITING,      T.GAVE_UP,     S.STUCK),
+        (S.WAITING,      T.COMPENSATION_STARTED, S.COMPENSATING),
+        (S.WAITING,      T.STEP_STUCK,     S.STUCK),
         (S.WAITING,      T.ALL_DONE,    S.SUCCEEDED),
         (S.WAITING,      T.ALL_UNDONE,  S.COMPENSATED),
-        (S.COMPENSATING, T.GAVE_UP,     S.STUCK),
+        (S.COMPENSATING, T.STEP_STUCK,     S.STUCK),
         (S.COMPENSATING, T.ALL_UNDONE,  S.COMPENSATED),
         (S.STUCK,        T.RESUMED,     S.RUNNING),
-        (S.STUCK,        T.PARKED,      S.WAITING),
-        (S.STUCK,        T.TURNED_BACK, S.COMPENSATING),
+        (S.STUCK,        T.AWAITS_SIGNAL, S.WAITING),
+        (S.STUCK,        T.COMPENSATION_STARTED, S.COMPENSATING),
         (S.STUCK,        T.ALL_DONE,    S.SUCCEEDED),
         (S.STUCK,        T.ALL_UNDONE,  S.COMPENSATED),
         (S.STUCK,        T.ABANDONED,   S.ABANDONED),
@@ -89,7 +89,7 @@ del S, T
 # fmt: on
 
 
-SETTLED = OPERATION.final | {OperationState.STUCK}
+ENDED_OR_STUCK = OPERATION.final | {OperationState.STUCK}
 """The states in which a wait for an operation returns."""
 
 
@@ -117,7 +117,7 @@ class IntentTrigger(StrEnum):
 
     DONE = "done"
     REFUSED = "refused"
-    TURNED_BACK = "turned_back"
+    COMPENSATION_STARTED = "compensation_started"
     UNDONE = "undone"
     REMOVED = "removed"
 
@@ -132,11 +132,11 @@ INTENT = Table(
         # from        trigger         to
         (IS.INTENDED, IT.DONE,        IS.PRESENT),
         (IS.INTENDED, IT.REFUSED,     IS.REFUSED),
-        (IS.INTENDED, IT.TURNED_BACK, IS.REMOVING),
+        (IS.INTENDED, IT.COMPENSATION_STARTED, IS.REMOVING),
         (IS.INTENDED, IT.UNDONE,      IS.BURNED),  # never called, or its undo is `nothing`
-        (IS.PRESENT,  IT.TURNED_BACK, IS.REMOVING),
+        (IS.PRESENT,  IT.COMPENSATION_STARTED, IS.REMOVING),
         (IS.PRESENT,  IT.REMOVED,     IS.BURNED),  # by a later operation, or by a reconciler
-        (IS.REFUSED,  IT.TURNED_BACK, IS.REMOVING),  # a refusal can leave residue
+        (IS.REFUSED,  IT.COMPENSATION_STARTED, IS.REMOVING),  # a refusal can leave residue
         (IS.REMOVING, IT.UNDONE,      IS.BURNED),
     ],
 )
@@ -166,7 +166,7 @@ ACKNOWLEDGED = "tenure:acknowledged"
 """The signal that a required subscriber has acknowledged, or is no longer waited for."""
 CLOSED = "tenure:closed"
 """The signal that another operation has closed the agent: this one has no say in its state now."""
-DOUBTED = "tenure:doubted"
+PIVOT_NOT_FOUND = "tenure:doubted"
 """The signal that an inspect found nothing of a pivot that had been called."""
 
 
@@ -195,7 +195,7 @@ class Intent:
     unknown_since: float | None = None
     """Since when the outcome of a call is unknown; None: it is known."""
     waiting_on: str | None = None
-    """`count:signal`: parked until that many signals of that name are in the journal."""
+    """`count:signal`: waits until that many signals of that name are in the journal."""
     detail: str | None = None
     """The provider's last message."""
     busy: bool = False

@@ -12,7 +12,7 @@ from tenure.core.limits import DEPTH_MAX
 SIMPLE = frozenset((str, int, bool, type(None)))
 
 
-def refuse_odd(value: object, what: str, depth: int = DEPTH_MAX) -> None:
+def require_plain_data(value: object, what: str, depth: int = DEPTH_MAX) -> None:
     """Invalid if this is not plain data; the sentence says what is odd about it."""
     kind = type(value)
     if kind in SIMPLE or (isinstance(value, float) and isfinite(value)) or isinstance(value, str):
@@ -25,10 +25,10 @@ def refuse_odd(value: object, what: str, depth: int = DEPTH_MAX) -> None:
             if not isinstance(key, str):
                 message = f"{what} must be plain data: {key!r} is a key, and keys are text"
                 raise Invalid(message)
-            refuse_odd(inner, what, depth - 1)
+            require_plain_data(inner, what, depth - 1)
     elif isinstance(value, list | tuple):
         for inner in value:
-            refuse_odd(inner, what, depth - 1)
+            require_plain_data(inner, what, depth - 1)
     else:
         odd = repr(value) if isinstance(value, float) else f"a {kind.__name__}"
         message = f"{what} must be plain data, as JSON is: {odd} is not"

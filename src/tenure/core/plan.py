@@ -1,8 +1,9 @@
-"""Plans: what an operation does, as data.
+"""Plans: the steps of an operation, as data that is stored with it.
 
-A plan is stages; a stage is one step or several that run at the same time.  Everything that makes
-no sense is refused when the plan is made, with a sentence that names the step.  The order of kinds
-is the saga's: steps that can be undone, at most one pivot, then steps that can only go forward.
+A plan has stages in order.  A stage is one step, or several that run at the same time.  A plan that
+is not consistent is refused when it is made, with a message that names the step.  The kinds of its
+steps come in this order: steps that can be undone, at most one pivot, then steps that are only
+retried.
 """
 
 import json
@@ -20,8 +21,8 @@ from tenure.core.limits import (
     DEFAULT_LIMITS,
     FAILURES_MAX,
     NAME_CHARACTERS_MAX,
+    NO_DEADLINE_SECONDS,
     STEPS_MAX,
-    YEARS,
     StepLimits,
 )
 from tenure.core.moves import Act, Move, Moves
@@ -36,7 +37,7 @@ _NAMES: Final = (
 
 
 class StepKind(StrEnum):
-    """What may happen to a step once it was intended."""
+    """Whether a step can be undone."""
 
     COMPENSATABLE = "compensatable"
     """It can be undone."""
@@ -46,27 +47,27 @@ class StepKind(StrEnum):
     """It comes after the pivot and is retried until it is done."""
 
 
-class Inquiry(StrEnum):
-    """How to learn what became of a call whose reply was lost."""
+class OutcomeCheck(StrEnum):
+    """How to find out the outcome of a call whose reply was lost."""
 
     ASK = "ask"
     """Inspect by key first."""
     REPEAT = "repeat"
     """The do only reads, or is idempotent by its key: call it again."""
     NOBODY_KNOWS = "nobody_knows"
-    """Neither: the step stops as unknown and waits for an operator."""
+    """It cannot be found out: the step becomes STUCK and waits for an operator."""
 
 
 class Undo(StrEnum):
-    """What stands for an undo that is no call."""
+    """The value of `undo` for a step that needs none."""
 
     NOTHING = "nothing"
 
 
 nothing: Final = Undo.NOTHING
-"""The explicit statement that a step leaves nothing to undo."""
-repeat: Final = Inquiry.REPEAT
-nobody_knows: Final = Inquiry.NOBODY_KNOWS
+"""Declares that a step leaves nothing to undo."""
+repeat: Final = OutcomeCheck.REPEAT
+nobody_knows: Final = OutcomeCheck.NOBODY_KNOWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,70 +76,75 @@ class Step:
 
     Args:
         name: unique in its plan.
-        do: one port call; what it sends follows from the operation's input, earlier results and its
-            key, and from nothing else.
+        do: makes one call; the arguments of that call depend only on the operation's input, the
+            results of earlier steps and the step's key.
         undo: the compensation; it is idempotent and succeeds if the step never happened.  Or
             `nothing`, stated explicitly.
-        inspect: what the world says of the step's key; or `repeat`, or `nobody_knows`.
+        inspect: finds out by the step's key whether it was done; or `repeat`, or `nobody_knows`.
         kind: compensatable, pivot or retriable.
         slot: the kind of resource it makes ("runtime"); empty for a step that makes none.
         needs: earlier steps whose results it reads.
-        limits: its times.
-        provider: the provider it calls, if it calls one; a plane without it does not start.
+        limits: its time limits.
+        provider: the name of the provider it calls, if any; a plane without it does not start.
     """
 
     name: str
     do: StepFunction
     undo: StepFunction | Undo | None = None
-    inspect: StepFunction | Inquiry | None = None
+    inspect: StepFunction | OutcomeCheck | None = None
     kind: StepKind = StepKind.COMPENSATABLE
     slot: str = ""
     needs: tuple[str, ...] = ()
     limits: StepLimits = DEFAULT_LIMITS
     provider: str = ""
-    inquiry: Inquiry = field(init=False, repr=False, compare=False)
-    """How to learn what became of its call."""
+    outcome_check: OutcomeCheck = field(init=False, repr=False, compare=False)
+    """How to find out the outcome of a lost call of it."""
     undoes: bool = field(init=False, repr=False, compare=False)
-    """Whether its undo is a call."""
+    """Whether its undo is a function, and not `nothing`."""
 
     def __post_init__(self) -> None:
-        """Compute once what the saga reads at every move; an enum may be given as plain text."""
+        """Compute the derived fields; an enum may be given as its text."""
         assign = object.__setattr__
-        for part, words in (("kind", StepKind), ("undo", Undo), ("inspect", Inquiry)):
+        for part, words in (("kind", StepKind), ("undo", Undo), ("inspect", OutcomeCheck)):
             value = getattr(self, part)
             if isinstance(value, str) and value in set(words):
                 assign(self, part, words(value))
-        inquiry = self.inspect if isinstance(self.inspect, Inquiry) else Inquiry.ASK
-        object.__setattr__(self, "inquiry", inquiry)
+        outcome_check = self.inspect if isinstance(self.inspect, OutcomeCheck) else OutcomeCheck.ASK
+        object.__setattr__(self, "outcome_check", outcome_check)
         object.__setattr__(self, "undoes", self.undo not in (None, Undo.NOTHING))
 
-    def fails_on(self, attempts: object) -> bool:
-        """Whether it does nothing but fail: it may wait for years, but not fail for years.
+    def keeps_failing(self, attempts: object) -> bool:
+        """Whether a step without a deadline has failed so often that it becomes STUCK.
 
-        One that can be undone is not turned back for that.
+        Waiting does not count as a failure.  A compensatable step is retried without a limit.
         """
-        endless = self.limits.deadline_seconds >= YEARS and self.kind is not StepKind.COMPENSATABLE
+        endless = (
+            self.limits.deadline_seconds >= NO_DEADLINE_SECONDS
+            and self.kind is not StepKind.COMPENSATABLE
+        )
         return endless and isinstance(attempts, int) and attempts >= FAILURES_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an operation does, as data; Invalid if it makes no sense.
+    """The steps of an operation, as data; Invalid if they are not consistent.
 
     Args:
         name: lower-case letters, digits and _; a letter first.
         stages: in order; a stage is one step, or a tuple of steps that run at the same time.
-        version: a changed plan needs a higher one; open operations keep the one they began with.
-        subject: the kind of thing that its operations act on; empty: a lock without a meaning.
+        version: a changed plan needs a higher version; open operations keep the version with which
+            they were accepted.
+        subject: the kind of thing that its operations act on, such as "agent"; empty: they only
+            lock a row.
     """
 
     name: str
     stages: tuple[tuple[Step, ...], ...]
     version: int = 1
     subject: str = field(default="", compare=False)
-    """The kind of thing that its operations act on; empty: a lock without a meaning of its own.
+    """The kind of thing that its operations act on; empty: they only lock a row.
 
-    It is no part of the stored body: every version of a plan has the same subject.
+    It is not part of the stored body: every version of a plan has the same subject.
     """
     steps: Mapping[str, Step] = field(init=False, repr=False, compare=False)
     stage_of: Mapping[str, int] = field(init=False, repr=False, compare=False)
@@ -147,13 +153,13 @@ class Plan:
     undoable: tuple[tuple[int, Step], ...] = field(init=False, repr=False, compare=False)
     """Every compensatable step with its stage, newest stage first."""
     pivot_stage: int = field(init=False, repr=False, compare=False)
-    """The first stage from which there is no way back; beyond the last if there is none."""
+    """The first stage with a step that cannot be undone; the number of stages if there is none."""
     parallel: bool = field(init=False, repr=False, compare=False)
     """Whether some stage has several steps."""
-    alone: tuple[Moves | None, ...] = field(init=False, repr=False, compare=False)
-    """To do the one step of a stage, for each stage that has one."""
-    back: tuple[Moves | None, ...] = field(init=False, repr=False, compare=False)
-    """To undo it, if that is a call."""
+    single_do: tuple[Moves | None, ...] = field(init=False, repr=False, compare=False)
+    """For each stage with exactly one step, the move that does it; None for other stages."""
+    single_undo: tuple[Moves | None, ...] = field(init=False, repr=False, compare=False)
+    """For each stage with exactly one step, the move that undoes it; None if it has no undo."""
     digest: str = field(init=False, repr=False, compare=False)
     _body: str = field(init=False, repr=False, compare=False)
 
@@ -165,35 +171,41 @@ class Plan:
         version: int = 1,
         subject: str = "",
     ) -> None:
-        """Normalise the stages and refuse nonsense."""
+        """Normalise the stages; Invalid if the plan is not consistent."""
         if isinstance(stages, Step):
-            _no(f"plan {name}: stages are several; write stages=(step,) for one")
-        tidy = tuple((s,) if isinstance(s, Step) else tuple(s) for s in stages)
-        if not all(isinstance(step, Step) for stage in tidy for step in stage):
+            _no(f"plan {name}: stages must be a tuple; write stages=(step,) for one")
+        stage_tuples = tuple((s,) if isinstance(s, Step) else tuple(s) for s in stages)
+        if not all(isinstance(step, Step) for stage in stage_tuples for step in stage):
             _no(f"plan {name}: a stage is a Step, or several in a tuple, and nothing else")
         if type(version) is not int:
             _no(f"plan {name}: a version is a whole number, not {version!r}")
         assign = object.__setattr__
         assign(self, "name", name)
-        assign(self, "stages", tidy)
+        assign(self, "stages", stage_tuples)
         assign(self, "version", version)
         assign(self, "subject", subject)
-        _refuse_nonsense(self)
-        assign(self, "steps", {step.name: step for stage in tidy for step in stage})
-        stage_of = {step.name: n for n, stage in enumerate(tidy) for step in stage}
+        _validate(self)
+        assign(self, "steps", {step.name: step for stage in stage_tuples for step in stage})
+        stage_of = {step.name: n for n, stage in enumerate(stage_tuples) for step in stage}
         assign(self, "stage_of", stage_of)
-        assign(self, "names", tuple(frozenset(step.name for step in stage) for stage in tidy))
-        staged = [(n, step) for n, stage in reversed([*enumerate(tidy)]) for step in stage]
+        assign(
+            self, "names", tuple(frozenset(step.name for step in stage) for stage in stage_tuples)
+        )
+        staged = [(n, step) for n, stage in reversed([*enumerate(stage_tuples)]) for step in stage]
         undoable = tuple((n, step) for n, step in staged if step.kind is StepKind.COMPENSATABLE)
         assign(self, "undoable", undoable)
         forward = [
-            n for n, (step, *_) in enumerate(tidy) if step.kind is not StepKind.COMPENSATABLE
+            n
+            for n, (step, *_) in enumerate(stage_tuples)
+            if step.kind is not StepKind.COMPENSATABLE
         ]
-        assign(self, "pivot_stage", min(forward, default=len(tidy)))
-        assign(self, "parallel", any(len(stage) > 1 for stage in tidy))
-        assign(self, "alone", tuple(_alone(Act.DO, stage) for stage in tidy))
-        undo = [_alone(Act.UNDO, stage) if stage[0].undoes else None for stage in tidy]
-        assign(self, "back", tuple(undo))
+        assign(self, "pivot_stage", min(forward, default=len(stage_tuples)))
+        assign(self, "parallel", any(len(stage) > 1 for stage in stage_tuples))
+        assign(self, "single_do", tuple(_single_move(Act.DO, stage) for stage in stage_tuples))
+        undo = [
+            _single_move(Act.UNDO, stage) if stage[0].undoes else None for stage in stage_tuples
+        ]
+        assign(self, "single_undo", tuple(undo))
         assign(self, "_body", self._encode())
         assign(self, "digest", blake2b(self._body.encode(), digest_size=16).hexdigest())
 
@@ -209,7 +221,7 @@ class Plan:
                     "kind": step.kind,
                     "slot": step.slot,
                     "undo": "call" if step.undoes else (step.undo or ""),
-                    "inspect": step.inquiry,
+                    "inspect": step.outcome_check,
                     "needs": list(step.needs),
                     "limits": {k: float(v) for k, v in asdict(step.limits).items()},
                 }
@@ -221,7 +233,7 @@ class Plan:
         return json.dumps(whole, sort_keys=True, separators=(",", ":"))
 
 
-def _alone(act: Act, stage: tuple[Step, ...]) -> Moves | None:
+def _single_move(act: Act, stage: tuple[Step, ...]) -> Moves | None:
     return Moves((Move(act, stage[0]),), None) if len(stage) == 1 else None
 
 
@@ -237,13 +249,13 @@ def plan_from_body(body: str, find: Callable[[str, int, str], Step | None]) -> P
             if known is None or not _can_perform(known, stored):
                 _no(f"nobody here knows how to perform {name}@{version}/{stored['name']}")
             undo = {"call": known.undo, "nothing": nothing, "": None}[stored["undo"]]
-            asks = stored["inspect"] == Inquiry.ASK
+            asks = stored["inspect"] == OutcomeCheck.ASK
             steps.append(
                 Step(
                     stored["name"],
                     do=known.do,
                     undo=undo,
-                    inspect=known.inspect if asks else Inquiry(stored["inspect"]),
+                    inspect=known.inspect if asks else OutcomeCheck(stored["inspect"]),
                     kind=StepKind(stored["kind"]),
                     slot=stored["slot"],
                     needs=tuple(stored["needs"]),
@@ -267,12 +279,14 @@ def missing_from(body: str, find: Callable[[str, int, str], Step | None]) -> lis
 
 
 def _can_perform(known: Step, stored: Mapping[str, object]) -> bool:
-    """Whether the step has every function that the stored one names; a missing undo would leak."""
-    undo = known.undoes or stored["undo"] != "call"
-    return undo and (known.inquiry is Inquiry.ASK or stored["inspect"] != Inquiry.ASK)
+    """Whether the known step has every function that the stored step needs."""
+    has_undo = known.undoes or stored["undo"] != "call"
+    return has_undo and (
+        known.outcome_check is OutcomeCheck.ASK or stored["inspect"] != OutcomeCheck.ASK
+    )
 
 
-def _refuse_nonsense(plan: Plan) -> None:
+def _validate(plan: Plan) -> None:
     steps = [step for stage in plan.stages for step in stage]
     if not NAME.fullmatch(plan.name) or len(plan.name) > NAME_CHARACTERS_MAX:
         _no(f"plan {plan.name!r}: {_NAMES}")
@@ -289,12 +303,12 @@ def _refuse_nonsense(plan: Plan) -> None:
         if step.name in seen:
             _no(f"plan {plan.name}: two steps are called {step.name}; names are unique in a plan")
         seen.add(step.name)
-        _refuse_step(plan, step)
-    _refuse_order(plan)
-    _refuse_needs(plan)
+        _validate_step(plan, step)
+    _validate_order(plan)
+    _validate_needs(plan)
 
 
-def _refuse_step(plan: Plan, step: Step) -> None:
+def _validate_step(plan: Plan, step: Step) -> None:
     where = f"plan {plan.name}: step {step.name}"
     if not isinstance(step.kind, StepKind):
         _no(f"{where}: there is no kind {step.kind!r}; say {', '.join(StepKind)}")
@@ -302,7 +316,7 @@ def _refuse_step(plan: Plan, step: Step) -> None:
         _no(f"{where}: its do must be an async function, not {step.do!r}")
     if step.undo is not None and not isinstance(step.undo, Undo) and not callable(step.undo):
         _no(f"{where}: its undo must be an async function or `nothing`, not {step.undo!r}")
-    if not isinstance(step.inspect, Inquiry | None) and not callable(step.inspect):
+    if not isinstance(step.inspect, OutcomeCheck | None) and not callable(step.inspect):
         _no(f"{where}: its inspect must be an async function, `repeat` or `nobody_knows`")
     for name, function in (("do", step.do), ("undo", step.undo), ("inspect", step.inspect)):
         if isfunction(function) and not iscoroutinefunction(function):
@@ -313,7 +327,7 @@ def _refuse_step(plan: Plan, step: Step) -> None:
         _no(f"{where} declares no undo; give it one, or say undo=nothing")
     if step.kind is not StepKind.COMPENSATABLE and step.undo is not None:
         _no(f"{where} is {step.kind} and declares an undo that would never run; leave it out")
-    if step.inspect is None or step.inspect is Inquiry.ASK:
+    if step.inspect is None or step.inspect is OutcomeCheck.ASK:
         _no(
             f"{where} does not say how to learn what became of a lost call; "
             "give it an inspect, or say inspect=repeat or inspect=nobody_knows"
@@ -326,7 +340,7 @@ def _refuse_step(plan: Plan, step: Step) -> None:
             _no(f"{where}: {name} must be a time above zero, not {seconds}")
 
 
-def _refuse_order(plan: Plan) -> None:
+def _validate_order(plan: Plan) -> None:
     pivot = ""
     kinds = {step.kind for stage in plan.stages for step in stage}
     for stage in plan.stages:
@@ -345,7 +359,7 @@ def _refuse_order(plan: Plan) -> None:
                 _no(f"{where} is retriable before any pivot, so nothing could undo or pass it")
 
 
-def _refuse_needs(plan: Plan) -> None:
+def _validate_needs(plan: Plan) -> None:
     stage_of = {step.name: n for n, stage in enumerate(plan.stages) for step in stage}
     needs = {step.name: step.needs for stage in plan.stages for step in stage}
     for name, others in needs.items():

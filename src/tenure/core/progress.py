@@ -18,8 +18,8 @@ class Progress:
     """The folded journal.  It is a value: `saga.after` returns a new one."""
 
     __slots__ = (
-        "cause", "compensating_at", "done", "doubted_at", "end", "refused", "retried_at", "signals",
-        "since", "stage", "stuck", "undone",
+        "cause", "compensating_at", "done", "end", "pivot_not_found_at", "refused", "retried_at",
+        "signals", "since", "stage", "stuck", "undone",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Progress:
         self.cause = ""
         """Why it is stuck or turned back; otherwise empty."""
         self.retried_at = 0.0
-        self.doubted_at = NEVER
+        self.pivot_not_found_at = NEVER
         """When an inspect found nothing of a called pivot; that call may still arrive."""
         self.end: OperationState | None = None
 
@@ -53,17 +53,17 @@ class Progress:
         new.compensating_at = self.compensating_at
         new.cause = self.cause
         new.retried_at = self.retried_at
-        new.doubted_at = self.doubted_at
+        new.pivot_not_found_at = self.pivot_not_found_at
         new.end = self.end
         return new
 
-    def turn_back(self, at: float, why: str) -> None:
+    def start_compensation(self, at: float, why: str) -> None:
         """From here on there are only undos; their deadlines are measured from this record."""
         self.compensating_at = at
         self.cause = why
         self.stuck = NO_STEPS
 
-    def free(self, still_stuck: frozenset[str]) -> None:
+    def clear_stuck(self, still_stuck: frozenset[str]) -> None:
         """Clear steps that are no longer stuck; going forward that also clears the cause."""
         self.stuck = still_stuck
         if not still_stuck and self.compensating_at is None:

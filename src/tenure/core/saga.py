@@ -1,18 +1,18 @@
-"""The orchestrator without I/O: all saga semantics live here and in `tenure.core.decisions`.
+"""Decides what an operation does next, in every create, delete and recovery; pure functions.
 
-`after` folds one journal record into a `Progress`.  `next_moves` says what to perform now, or when
-to check again.  `settle` says what to write when a performed move has ended.  All three are pure.
+`after` applies one journal record to a `Progress`.  `next_moves` returns the moves to perform now,
+or the time to check again.  `decide_outcome` returns what to write when a move has ended.  Together
+with `tenure.core.decisions` they are all of the saga's rules:
 
-The rules they hold:
-- A stage is intended by the record that completes the one before it, so an intent is durable before
-  its call leaves.
-- A call whose end we do not know is inspected by key before anything is repeated; a timeout is
-  never a failure.
-- The decision to compensate is a record made before the first undo.  It covers every intended step,
-  newest stage first, also one that was refused or whose outcome is unknown.  A STUCK undo does not
-  hold up the older ones.
-- Once the pivot is intended nothing turns back but the pivot's own refusal, and that only when no
-  earlier call of it can still arrive.
+- The record that completes a stage also writes the intents of the next stage.  So the intent of a
+  step is durable before the first call of the step.
+- If the outcome of a call is unknown, the step is inspected by its key before it is called again.
+  A timeout means "unknown", never "failed".
+- The decision to compensate is recorded before the first undo.  It covers every intended step,
+  newest stage first, also a step that was refused or whose outcome is unknown.  A STUCK undo does
+  not delay the undos of older stages.
+- Once the pivot is intended, only one thing starts compensation: the provider refuses the pivot,
+  and no earlier call of the pivot can still arrive.
 - Deadlines are measured from records, not in attempts.  A deadline takes effect only after a call
   or an inspect that started later than the deadline.
 """
@@ -24,13 +24,13 @@ from tenure.core.decisions import Columns
 from tenure.core.endings import Absent, Done, Ending, NotYet, Unfinished, Waiting, message_of
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import LATE_SECONDS, POLL_SECONDS_MIN
-from tenure.core.moves import AT_REST, DO, FORGET, GIVE_UP, INSPECT, UNDO, Move, Moves
+from tenure.core.moves import DO, FORGET, GIVE_UP, INSPECT, NO_MOVES, UNDO, Move, Moves
 from tenure.core.operation import (
     CLOSED,
     COMPENSATED,
     COMPENSATING,
-    DOUBTED,
     INTENT,
+    PIVOT_NOT_FOUND,
     RUNNING,
     STUCK,
     SUCCEEDED,
@@ -42,7 +42,7 @@ from tenure.core.operation import (
     Record,
     RecordKind,
 )
-from tenure.core.plan import Inquiry, Plan, Step, StepKind
+from tenure.core.plan import OutcomeCheck, Plan, Step, StepKind
 from tenure.core.progress import NEVER, NO_STEPS, Progress, Signals
 
 # The most frequent members, under names of their own; `tenure.core.moves` says why.
@@ -53,11 +53,11 @@ _BURNED: Columns = {"state": INTENT.after(_REMOVING, IntentTrigger.UNDONE)}
 UNDO_SUCCEEDED = (Done, Absent)
 """The endings of an undo that has nothing more to do."""
 
-# --- where an operation stands --------------------------------------------------------------------
+# --- the progress of an operation -----------------------------------------------------------------
 
 
 def fold(plan: Plan, journal: list[Record]) -> Progress:
-    """Where an operation stands after its whole journal."""
+    """The progress of an operation with this journal."""
     progress = Progress()
     for record in journal:
         progress = after(plan, progress, record)
@@ -65,13 +65,13 @@ def fold(plan: Plan, journal: list[Record]) -> Progress:
 
 
 def after(plan: Plan, progress: Progress, record: Record) -> Progress:
-    """Where an operation stands after one more record."""
+    """The progress after one more record."""
     new = progress.copy()
     _, kind, step, at, body = record
     if kind is _DONE or kind is _ADOPTED:
         done = new.done = {**new.done, step: body}
         if new.stuck:
-            new.free(new.stuck - {step})
+            new.clear_stuck(new.stuck - {step})
         if new.compensating_at is None and plan.names[new.stage] <= done.keys():
             new.stage += 1
             new.since = at
@@ -93,7 +93,7 @@ def after(plan: Plan, progress: Progress, record: Record) -> Progress:
 
 
 def _note(new: Progress, kind: RecordKind, record: Record) -> None:
-    """Fold any record except those that say that a step is done or undone."""
+    """Apply any record except those that say that a step is done or undone."""
     step, body = record.step, record.body if isinstance(record.body, dict) else {}
     match kind:
         case RecordKind.ACCEPTED:
@@ -101,29 +101,29 @@ def _note(new: Progress, kind: RecordKind, record: Record) -> None:
         case RecordKind.REFUSED:
             new.refused |= {step}
             if new.compensating_at is None:
-                new.turn_back(record.at, str(body.get("why", "")))
+                new.start_compensation(record.at, str(body.get("why", "")))
         case RecordKind.COMPENSATING:
-            new.turn_back(record.at, str(body.get("why", "")))
+            new.start_compensation(record.at, str(body.get("why", "")))
             if "closed" in body:
                 new.signals = {**new.signals, CLOSED: (body["closed"],)}
             if body.get("unclaimed"):
-                new.end = COMPENSATED  # nobody has called anything
+                new.end = COMPENSATED  # no step was called, so there is nothing to undo
         case RecordKind.STUCK:
             new.stuck |= {step}
             if new.compensating_at is None:
                 new.cause = str(body.get("why", ""))
         case RecordKind.SIGNALLED:
             name = str(body.get("signal", ""))
-            if name == DOUBTED:
-                new.doubted_at = record.at
+            if name == PIVOT_NOT_FOUND:
+                new.pivot_not_found_at = record.at
                 return
             new.signals = {**new.signals, name: (*new.signals.get(name, ()), body.get("payload"))}
         case RecordKind.RETRIED:
             new.retried_at = record.at
-            new.free(NO_STEPS)
+            new.clear_stuck(NO_STEPS)
         case RecordKind.MARKED_ABSENT:
-            new.retried_at, new.doubted_at = record.at, NEVER
-            new.free(new.stuck - {step})
+            new.retried_at, new.pivot_not_found_at = record.at, NEVER
+            new.clear_stuck(new.stuck - {step})
             if new.compensating_at is not None:
                 new.undone |= {step}
         case RecordKind.ABANDONED:
@@ -147,7 +147,7 @@ def steps_to_undo(plan: Plan, progress: Progress) -> Iterator[Step]:
 
 
 def state_of(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> OperationState:
-    """The state of an operation that has been claimed, as its caller sees it."""
+    """The state that callers see, of an operation that a worker has claimed."""
     if progress.end is not None:
         return progress.end
     if progress.stuck:
@@ -164,7 +164,7 @@ def state_of(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> O
 
 
 def past_pivot(plan: Plan, progress: Progress) -> bool:
-    """Whether the pivot is intended, so that a cancel comes too late."""
+    """Whether the pivot is intended: from then on the operation cannot be cancelled."""
     return progress.stage >= plan.pivot_stage and progress.compensating_at is None
 
 
@@ -172,37 +172,37 @@ def past_pivot(plan: Plan, progress: Progress) -> bool:
 
 
 def next_moves(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now: float) -> Moves:
-    """What to perform now.  Steps that are being performed are left alone."""
+    """The moves to perform now, without those that are being performed already."""
     if progress.end is not None:
-        return AT_REST
-    straight = sole_due_move(plan, progress, intents)
-    if straight is not None:
-        return straight
+        return NO_MOVES
+    sole = sole_due_move(plan, progress, intents)
+    if sole is not None:
+        return sole
     if progress.compensating_at is not None:
         return _backward(plan, progress, intents, now)
     return _forward(plan, progress, intents, now)
 
 
 def sole_due_move(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Moves | None:
-    """The next move, if it is the only one and due at once; None: `next_moves` must decide.
+    """The next move, if there is only one and it is due at once; None: `next_moves` must decide.
 
-    This is the short way for most moves.
+    Most moves are found here, and faster than by `next_moves`.
     """
     if progress.end is not None:
         return None
     if progress.compensating_at is not None:
-        return _straight_back(plan, progress, intents)
-    alone = plan.alone[progress.stage]
-    if alone is not None:
+        return _sole_due_undo(plan, progress, intents)
+    single_do = plan.single_do[progress.stage]
+    if single_do is not None:
         intent = intents[plan.stages[progress.stage][0].name]
         if intent.due_at == 0.0 and intent.unknown_since is None and not intent.busy:
-            return alone
+            return single_do
     return None
 
 
-def _straight_back(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Moves | None:
+def _sole_due_undo(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Moves | None:
     step = next(steps_to_undo(plan, progress))
-    back = plan.back[plan.stage_of[step.name]]
+    back = plan.single_undo[plan.stage_of[step.name]]
     if back is not None and not progress.stuck:
         intent = intents[step.name]
         if intent.due_at == 0.0 and not intent.busy:
@@ -221,9 +221,9 @@ def _forward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now:
         if intent.busy:
             continue
         act = DO
-        if intent.unknown_since is not None and step.inquiry is not Inquiry.REPEAT:
+        if intent.unknown_since is not None and step.outcome_check is not OutcomeCheck.REPEAT:
             act = INSPECT
-            if step.inquiry is Inquiry.NOBODY_KNOWS:
+            if step.outcome_check is OutcomeCheck.NOBODY_KNOWS:
                 if name not in progress.stuck:
                     moves.append(Move(GIVE_UP, step))
                 continue
@@ -240,9 +240,9 @@ def _forward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now:
 
 
 def _earliest(progress: Progress, step: Step, intent: Intent) -> float | None:
-    """When a step that is not due is called: at once if its signal has come, else at its deadline.
+    """When to call a step that is not due: at once if its signal has come, else at its deadline.
 
-    None: not by time.  A step that is stuck has no deadline any more.
+    None: no time is set; only a signal or an operator continues it.  A stuck step has no deadline.
     """
     if intent.waiting_on is not None and progress.has_signal(intent.waiting_on):
         return 0.0
@@ -267,7 +267,7 @@ def _backward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now
         if intent.busy:
             continue
         if not step.undoes:
-            if intent.unknown_since is None or step.inquiry is not Inquiry.NOBODY_KNOWS:
+            if intent.unknown_since is None or step.outcome_check is not OutcomeCheck.NOBODY_KNOWS:
                 moves.append(Move(FORGET, step))
             elif not stuck:
                 moves.append(Move(GIVE_UP, step))
@@ -297,7 +297,7 @@ def undo_deadline_of(progress: Progress, step: Step) -> float:
 
 
 class MoveOutcome(NamedTuple):
-    """What an ended move changes: columns of its intent, and one record unless it was a poll."""
+    """What to write for a move that has ended; `record` is None if only the due time changes."""
 
     record: tuple[RecordKind, object] | None
     intent: Columns
@@ -305,9 +305,10 @@ class MoveOutcome(NamedTuple):
 
 
 def is_relevant(progress: Progress, move: Move, ending: Ending) -> bool:
-    """Whether this end of the move is still recorded, after what others have recorded meanwhile.
+    """Whether to record this ending, given what was recorded while the move was performed.
 
-    The end of a do whose operation is being undone counts only if no inspect could find it out.
+    While the operation is being undone, the ending of a do is recorded only for a step that cannot
+    be inspected: for any other step the undo finds out by itself.
     """
     if progress.end is not None:
         return False
@@ -317,7 +318,7 @@ def is_relevant(progress: Progress, move: Move, ending: Ending) -> bool:
         if step.name in progress.done:
             return False
         return not back or (
-            step.inquiry is Inquiry.NOBODY_KNOWS
+            step.outcome_check is OutcomeCheck.NOBODY_KNOWS
             and isinstance(ending, Done | Rejected | Unavailable)
         )
     if act is GIVE_UP:
@@ -325,7 +326,7 @@ def is_relevant(progress: Progress, move: Move, ending: Ending) -> bool:
     return back and step.name not in progress.undone
 
 
-def settle(
+def decide_outcome(
     progress: Progress,
     intent: Intent,
     move: Move,
@@ -336,20 +337,20 @@ def settle(
     jitter: float,
     signals: Signals,
 ) -> MoveOutcome:
-    """What to write when `move`, which started at `started_at`, has ended like this.
+    """What to write when `move`, which started at `started_at`, has ended with `ending`.
 
-    `jitter` is in [0, 1).  `signals` are those that the call could see: a signal that came later
-    wakes the step if it waits for one.
+    `jitter` is random, in [0, 1).  `signals` are the signals that the call has seen.  If the step
+    waits for a signal, one that came after the call wakes it.
     """
     act, step = move
     if act is DO or act is INSPECT:
         if progress.compensating_at is not None:
-            return _settle_late(intent, ending)
+            return _outcome_of_late_do(intent, ending)
         if isinstance(ending, Done):
             result, burned = ending
             columns = _PRESENT if intent.state is _INTENDED else _after(intent, IntentTrigger.DONE)
             if intent.detail is not None:
-                columns = columns | {"detail": None}  # the earlier trouble is over
+                columns = columns | {"detail": None}  # the message of an earlier failure
             outcome = (_DONE, result), columns, burned
             return tuple.__new__(MoveOutcome, outcome)  # its own constructor takes twice as long
         refused = isinstance(ending, Rejected) and act is DO and step.kind is not StepKind.RETRIABLE
@@ -359,7 +360,7 @@ def settle(
                 (RecordKind.REFUSED, {"why": why}), _after(intent, IntentTrigger.REFUSED)
             )
         retry_at = now + step.limits.retry_seconds(intent.attempts, jitter)
-        return _settle_do(
+        return _outcome_of_do(
             progress,
             intent,
             move,
@@ -371,35 +372,33 @@ def settle(
         )
     if act is GIVE_UP:
         why = f"nobody can tell whether {step.name} happened: adopt it, mark it absent, or abandon"
-        parked: Columns = {"due_at": None, "unknown_since": intent.unknown_since}
-        return MoveOutcome((RecordKind.STUCK, {"why": why}), parked)
+        columns = {"due_at": None, "unknown_since": intent.unknown_since}
+        return MoveOutcome((RecordKind.STUCK, {"why": why}), columns)
     if act is FORGET or isinstance(ending, UNDO_SUCCEEDED):
         columns = _BURNED if intent.state is _REMOVING else _after(intent, IntentTrigger.UNDONE)
         return MoveOutcome((_UNDONE, {}), columns)
     retry_at = now + step.limits.retry_seconds(intent.attempts, jitter)
-    return _settle_undo(
+    return _outcome_of_undo(
         progress, intent, step, ending, started_at=started_at, now=now, retry_at=retry_at
     )
 
 
-def _after(intent: Intent, fate: IntentTrigger) -> Columns:
-    return {"state": INTENT.after(intent.state, fate)}
+def _after(intent: Intent, trigger: IntentTrigger) -> Columns:
+    return {"state": INTENT.after(intent.state, trigger)}
 
 
-def _settle_late(intent: Intent, ending: Ending) -> MoveOutcome:
+def _outcome_of_late_do(intent: Intent, ending: Ending) -> MoveOutcome:
     """What to write for a do that ended while its operation is being undone."""
     columns: Columns = {"unknown_since": None}
-    if (
-        intent.state is IntentState.INTENDED
-    ):  # its undo is `nothing`; else it is being removed already
-        fate = IntentTrigger.DONE if isinstance(ending, Done) else IntentTrigger.REFUSED
-        columns["state"] = INTENT.after(intent.state, fate)
+    if intent.state is IntentState.INTENDED:  # REMOVING, unless the step's undo is `nothing`
+        trigger = IntentTrigger.DONE if isinstance(ending, Done) else IntentTrigger.REFUSED
+        columns["state"] = INTENT.after(intent.state, trigger)
     if isinstance(ending, Done):
         return MoveOutcome((RecordKind.DONE, ending.result), columns)
     return MoveOutcome((RecordKind.REFUSED, {"why": message_of(ending)}), columns)
 
 
-def _settle_do(
+def _outcome_of_do(
     progress: Progress,
     intent: Intent,
     move: Move,
@@ -410,7 +409,7 @@ def _settle_do(
     retry_at: float,
     signals: Signals,
 ) -> MoveOutcome:
-    """What to write for a step that is neither done nor refused: it is due again, or overdue."""
+    """What to write for a do or inspect that neither succeeded nor was refused."""
     step, inspected = move.step, move.act is INSPECT
     again: Columns = {
         "attempts": intent.attempts + 1,
@@ -433,20 +432,20 @@ def _settle_do(
             elif inspected:
                 again |= {"attempts": intent.attempts, "due_at": 0.0, "unknown_since": None}
                 if step.kind is StepKind.PIVOT and started_at < deadline_of(progress, step):
-                    return MoveOutcome((RecordKind.SIGNALLED, {"signal": DOUBTED}), again)
+                    return MoveOutcome((RecordKind.SIGNALLED, {"signal": PIVOT_NOT_FOUND}), again)
         case Rejected():
-            # An inspect that is refused says nothing about the call it asks for.  A pivot's
-            # earlier call may still arrive.
-            if step.kind is StepKind.PIVOT and step.inquiry is Inquiry.REPEAT:
+            # A refused inspect says nothing about the call that it looks for.  For a pivot that is
+            # repeated, the outcome stays unknown: an earlier call of it may still arrive.
+            if step.kind is StepKind.PIVOT and step.outcome_check is OutcomeCheck.REPEAT:
                 again["unknown_since"] = intent.unknown_since
         case OutcomeUnknown():
             if not inspected:
-                again["unknown_since"] = now  # it may have been applied up to this moment
+                again["unknown_since"] = now  # until now the provider may have applied it
         case Unavailable():
             pass
         case _:
             assert_never(ending)
-    late = started_at >= deadline_of(progress, step) or step.fails_on(again["attempts"])
+    late = started_at >= deadline_of(progress, step) or step.keeps_failing(again["attempts"])
     if not late or step.name in progress.stuck:
         return MoveOutcome(None, again)
     words = message_of(ending) or intent.detail or "it was not there"
@@ -457,23 +456,23 @@ def may_arrive(
     progress: Progress, intent: Intent, step: Step, started_at: float, now: float
 ) -> bool:
     """Whether an earlier call of a pivot, whose outcome is unknown, may still be applied."""
-    earlier = progress.doubted_at
+    earlier = progress.pivot_not_found_at
     if intent.unknown_since is not None and intent.unknown_since < started_at:
         earlier = intent.unknown_since
     return step.kind is StepKind.PIVOT and now < earlier + LATE_SECONDS
 
 
 def _overdue(step: Step, words: str, *, unknown: bool) -> tuple[RecordKind, object]:
-    """The record for a step that was not done at its deadline, or that only fails."""
-    why = f"{step.name} was not done {step.limits.within}: {words}"
+    """The record for a step that was not done at its deadline, or that keeps failing."""
+    why = f"{step.name} was not done {step.limits.deadline_text}: {words}"
     if step.kind is StepKind.COMPENSATABLE and not (
-        unknown and step.inquiry is Inquiry.NOBODY_KNOWS
+        unknown and step.outcome_check is OutcomeCheck.NOBODY_KNOWS
     ):
         return RecordKind.COMPENSATING, {"why": why, "step": step.name}
     return RecordKind.STUCK, {"why": why}
 
 
-def _settle_undo(
+def _outcome_of_undo(
     progress: Progress,
     intent: Intent,
     step: Step,
@@ -483,7 +482,7 @@ def _settle_undo(
     now: float,
     retry_at: float,
 ) -> MoveOutcome:
-    """What to write for an undo that is not done: it is due again, and STUCK past its deadline."""
+    """What to write for an undo that has not succeeded: retry, or STUCK after its deadline."""
     again: Columns = {
         "attempts": intent.attempts + 1,
         "due_at": retry_at,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tenure.core import operation
-from tenure.core.agent import AGENT, RETURNS, AgentState, AgentTrigger, Verb
+from tenure.core.agent import AGENT, RETURN_TRIGGERS, AgentState, AgentTrigger, Verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class LifecycleVerb:
         """
         trigger = self.ends.get(state)
         if state is operation.OperationState.COMPENSATED and self.closes:
-            trigger = RETURNS[was]
+            trigger = RETURN_TRIGGERS[was]
         if trigger is None:
             return None
         during = self.during

@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 from tenure.app.events.cloudevents import EventFilter, outgoing
 from tenure.app.pages import every
 from tenure.app.plane import Plane
-from tenure.core.errors import LeaseLost, TenureError
+from tenure.core.errors import StaleToken, TenureError
 from tenure.core.limits import (
     DETAIL_CHARACTERS_MAX,
     LETTERS_MAX,
@@ -109,7 +109,7 @@ async def deliver_page(
 ) -> DeliveryResult:
     """Send the next page of events beyond the cursor of one destination.
 
-    An earlier call has found the `skipped` range beyond the cursor.  LeaseLost if another process
+    An earlier call has found the `skipped` range beyond the cursor.  StaleToken if another process
     leads by now; then nothing was written.
     """
     limit, now = route.page, plane.store.now()
@@ -322,7 +322,7 @@ async def _commit(
     all_guards = (leader.guard, Is("cursor", (route.id,), {"position": position}), *guards)
     refused = await plane.store.commit(Change("", all_guards, tuple(writes)))
     if refused is not None and refused.what.table == "lease":
-        raise LeaseLost(route.id)
+        raise StaleToken(route.id)
     return refused is None
 
 
@@ -417,5 +417,5 @@ async def _retry(
     guards = (leader.guard, Is("parked", key, {"attempts": stream["attempts"]}))
     refused = await plane.store.commit(Change("", guards, tuple(writes)))
     if refused is not None and refused.what.table == "lease":
-        raise LeaseLost(route.id)
+        raise StaleToken(route.id)
     return sent.delivered, due_at

@@ -17,7 +17,7 @@ from tenure.app.events import subscriptions
 from tenure.app.events.acknowledgements import filter_of
 from tenure.app.plane import Plane
 from tenure.concurrency import background, cancel_and_wait
-from tenure.core.errors import LeaseLost, StoreError
+from tenure.core.errors import StaleToken, StoreError
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.dispatcher import (
     ERROR_PAUSE_SECONDS,
@@ -169,7 +169,7 @@ class Relay:
                             trim_at = 0.0
                 else:
                     await self._drop_all()
-            except LeaseLost:
+            except StaleToken:
                 await self._drop_all()
             except StoreError as error:
                 log.warning("the relay cannot use the store: %s", error)
@@ -223,7 +223,7 @@ class Relay:
                 skipped = result.skipped
                 page = _next_page(route.page, result, plane.store.now() - began)
                 route = replace(route, page=min(page, most))
-            except LeaseLost:
+            except StaleToken:
                 return
             except Exception:
                 log.exception(

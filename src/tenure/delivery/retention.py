@@ -21,7 +21,7 @@ from tenure.app.events.deliveries import AGE, BOUND
 from tenure.app.events.subscriptions import NEW_CURSOR
 from tenure.app.pages import every
 from tenure.app.plane import Plane
-from tenure.core.errors import LeaseLost
+from tenure.core.errors import StaleToken
 from tenure.core.limits import OUTBOX_MAX, OUTBOX_SECONDS, OUTBOX_TENANT_MAX
 from tenure.core.subscription import REACTION
 from tenure.delivery.event_count import EventCounts, bound_for_each
@@ -102,7 +102,7 @@ class Retention:
         """When this round ends, by the clock of the loop."""
 
     async def trim(self) -> TrimResult:
-        """Do one round.  LeaseLost if another process leads by now; then nothing was written."""
+        """Do one round.  StaleToken if another process leads by now; then nothing was written."""
         first = await self._plane.store.list_events(limit=1)
         if not first:
             return TrimResult()
@@ -216,7 +216,7 @@ class Retention:
         writes += [subscribers.mark(tenant, position) for tenant, position in newest.items()]
         refused = await plane.store.commit(Change("", (self._leader.guard,), tuple(writes)))
         if refused is not None and refused.what.table == "lease":
-            raise LeaseLost(TRIMMED)
+            raise StaleToken(TRIMMED)
         if refused is not None:
             return False
         for tenant, position in newest.items():

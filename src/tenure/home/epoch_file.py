@@ -22,7 +22,7 @@ PAUSE_SECONDS = 0.002
 
 
 class EpochFile:
-    """See `tenure.ports.epoch.EpochKeeper`."""
+    """See `tenure.ports.epoch.EpochStorage`."""
 
     def __init__(self, home: Path) -> None:
         self.path = home / NAME

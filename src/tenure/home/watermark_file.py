@@ -18,7 +18,7 @@ NAME = "watermark"
 
 
 class WatermarkFile:
-    """See `tenure.ports.epoch.WatermarkKeeper`."""
+    """See `tenure.ports.epoch.WatermarkStorage`."""
 
     def __init__(self, home: Path) -> None:
         """In this home."""

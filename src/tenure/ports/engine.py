@@ -76,32 +76,32 @@ class MoveExecutor(Protocol[L]):
     """What the app hands to an engine: the way to move one operation."""
 
     async def load(self, operation: str, token: int) -> L | None:
-        """Read an operation; None if it has ended.  LeaseLost if this token no longer holds it.
+        """Read an operation; None if it has ended.  StaleToken if this token no longer holds it.
 
         PlanUnknown if its plan has steps that nobody here can perform.
         """
         ...
 
-    async def refresh(self, live: L) -> None:
-        """Read it again in place, since something else was recorded for it.  LeaseLost as above."""
+    async def refresh(self, handle: L) -> None:
+        """Read it again in place, after another process changed it.  StaleToken as for `load`."""
         ...
 
-    def moves(self, live: L, at: float | None = None) -> Moves:
+    def moves(self, handle: L, at: float | None = None) -> Moves:
         """What to perform now, or what it will be then if nothing else happens."""
         ...
 
     def perform(
-        self, live: L, move: Move, task: "asyncio.Task[None] | None" = None
+        self, handle: L, move: Move, task: "asyncio.Task[None] | None" = None
     ) -> Coroutine[None, None, None]:
         """Perform one move and record how it ended, in one transaction; busy from the very call on.
 
         `task` is the one it will run in, where that is known beforehand.
 
-        LeaseLost if someone else has taken the operation over.
+        StaleToken if someone else has taken the operation over.
         """
         ...
 
-    def interrupt(self, live: L) -> None:
+    def interrupt(self, handle: L) -> None:
         """Stop the calls of its do's that are under way; their outcome is then unknown."""
         ...
 
@@ -113,7 +113,7 @@ class MoveExecutor(Protocol[L]):
 class Claims(Protocol[L]):
     """How an engine holds operations one by one, where they are not claimed from a queue.
 
-    Any of them raises LeaseLost if the operation is no longer held as it says, and PlanUnknown if
+    Any of them raises StaleToken if the operation is no longer held as it says, and PlanUnknown if
     its plan has steps that nobody here can perform.
     """
 
@@ -131,14 +131,14 @@ class Claims(Protocol[L]):
         """
         ...
 
-    async def raise_token(self, live: L, step: str, token: int) -> L | None:
+    async def raise_token(self, handle: L, step: str, token: int) -> L | None:
         """Raise one step's token to this; whoever performs it under a smaller one records nothing.
 
-        What they may have called has an unknown outcome.  LeaseLost if it is not smaller now.
+        What they may have called has an unknown outcome.  StaleToken if it is not smaller now.
         """
         ...
 
-    async def rest(self, live: L) -> bool:
+    async def rest(self, handle: L) -> bool:
         """Let go of it with no call under way; False if something was recorded meanwhile."""
         ...
 
@@ -169,7 +169,7 @@ class Engine(Protocol[L_contra]):
         """Take the worker's lease and resume every open operation that nobody alive holds."""
         ...
 
-    def take(self, live: L_contra) -> None:
+    def take(self, handle: L_contra) -> None:
         """Move an operation that was just accepted here, if it is this engine's to move.
 
         What was accepted for nobody is claimed first.

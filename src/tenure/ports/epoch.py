@@ -31,7 +31,7 @@ class Watermark(NamedTuple):
     """Random: two servers that both count on give the same number to different watermarks."""
 
 
-class EpochKeeper(Protocol):
+class EpochStorage(Protocol):
     """Somewhere that a restore of the store does not reach."""
 
     def read(self) -> Memo | None:
@@ -50,7 +50,7 @@ class EpochKeeper(Protocol):
         ...
 
 
-class WatermarkKeeper(Protocol):
+class WatermarkStorage(Protocol):
     """Somewhere that a restore of the store does not reach, as above."""
 
     def read(self) -> tuple[int, Watermark] | None:

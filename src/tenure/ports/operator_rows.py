@@ -12,7 +12,7 @@ from tenure.ports.store import Write
 from tenure.ports.subject import SubjectOperation
 
 
-class OperatorVerb(NamedTuple):
+class OperatorCommand(NamedTuple):
     """A verb on an operation that is about to be committed."""
 
     caller: Caller
@@ -25,9 +25,9 @@ class OperatorVerb(NamedTuple):
     now: float
 
 
-OperatorRows = Callable[[OperatorVerb], Sequence[Write]]
+OperatorRows = Callable[[OperatorCommand], Sequence[Write]]
 
 
-def write_no_rows(_: OperatorVerb) -> Sequence[Write]:
+def write_no_rows(_: OperatorCommand) -> Sequence[Write]:
     """For a plane without an audit log."""
     return ()

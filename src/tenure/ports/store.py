@@ -114,19 +114,19 @@ class Drop(Struct, frozen=True, gc=False):
     key: Key
 
 
-class Ring(Struct, frozen=True, gc=False):
+class WakeHint(Struct, frozen=True, gc=False):
     """Who else works on this operation, or waits for it, should look at it now."""
 
     operation: str
     interrupt: bool = False
     unclaimed: bool = False
-    others: tuple["Ring", ...] = ()
+    others: tuple["WakeHint", ...] = ()
     """Those about other operations that the same change concerns."""
 
 
-def together(*rings: Ring) -> Ring | None:
+def combine_hints(*wake_hints: WakeHint) -> WakeHint | None:
     """All of these as one; None: there are none."""
-    return replace(rings[0], others=rings[1:]) if rings else None
+    return replace(wake_hints[0], others=wake_hints[1:]) if wake_hints else None
 
 
 Write = Put | Set | Drop
@@ -208,8 +208,8 @@ class Change(Struct, frozen=True, gc=False):
     id: str
     guards: tuple[Is, ...] = ()
     writes: Writes = ()
-    admits: bool = False
-    ring: Ring | None = None
+    is_new_work: bool = False
+    wake_hint: WakeHint | None = None
     headers: Sequence[Header] = ()
     lines: Sequence[Line] = ()
 
@@ -309,7 +309,7 @@ class Store(Protocol):
         """
         ...
 
-    def listen(self, on_ring: Callable[[Ring], None]) -> None:
+    def listen(self, on_wake_hint: Callable[[WakeHint], None]) -> None:
         """Call this for the rings of other processes' changes; a hint, which may be lost."""
         ...
 
@@ -449,7 +449,7 @@ class Store(Protocol):
         """
         ...
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """Whoever uses it is leaving: from now on a store that is away is not waited for."""
         ...
 

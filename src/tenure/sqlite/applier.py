@@ -171,7 +171,7 @@ class Applier:
         if type(work) is not Change:
             self._write_collected()
             return self.apply(work)
-        if work.admits and self._is_full():
+        if work.is_new_work and self._is_full():
             return ChangeFailure(StoreFull(_DISK_FULL))
         if work.guards:
             for guard in work.guards:
@@ -279,7 +279,7 @@ class Applier:
             result = work(self._cursor)  # type: ignore[operator]
             self._has_run_work = True
             return result
-        if work.admits and self._is_full():
+        if work.is_new_work and self._is_full():
             return ChangeFailure(StoreFull(_DISK_FULL))
         plain = work.plain()
         refusal = self._check_guards(plain.guards) or self._put(plain.writes)

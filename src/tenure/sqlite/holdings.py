@@ -29,7 +29,7 @@ from tenure.core.errors import (
 )
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import INPUT_BYTES_MAX
-from tenure.core.plain import refuse_odd
+from tenure.core.plain import require_plain_data
 from tenure.ports.clock import Clock
 from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
 from tenure.ports.store import (
@@ -264,7 +264,7 @@ class Holdings:
         owner = plane, tenant, agent, generation, slot, name
         line = (key.text, *owner, state, 1, spec, reference, self.now())
         # Removals may use the reserved disk space; new resources may not.
-        change = _change((), (), parts, admits=state == PRESENT)
+        change = _change((), (), parts, is_new_work=state == PRESENT)
         return replace(change, headers=(_NEW,), lines=(line,))
 
     def _opened(self) -> _OpenHoldings:
@@ -327,7 +327,7 @@ def provider_migrations(provider: Path) -> list[Migration]:
 def encode(value: Mapping[str, object], what: str) -> str:
     """Plain data as canonical JSON; Invalid names a value that is not plain data."""
     plain = dict(value)
-    refuse_odd(plain, what)
+    require_plain_data(plain, what)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     if len(text) > INPUT_BYTES_MAX:
         raise Invalid(f"{what} is {len(text)} bytes long; {INPUT_BYTES_MAX} is the most")
@@ -375,11 +375,11 @@ def _change(
     writes: tuple[Set, ...],
     parts: Sequence[Part],
     *,
-    admits: bool = False,
+    is_new_work: bool = False,
 ) -> Change:
     own = [part for part in parts if isinstance(part, Is)]
     others = [part for part in parts if not isinstance(part, Is)]
-    return Change("", (*guards, *own), (*writes, *others), admits)
+    return Change("", (*guards, *own), (*writes, *others), is_new_work)
 
 
 def _checkpoint(opened: _OpenHoldings) -> _OpenHoldings:

@@ -22,11 +22,11 @@ from tenure.ports.store import (
     Key,
     LoadedOperation,
     Queue,
-    Ring,
     Row,
     Store,
     TenantEvents,
     Value,
+    WakeHint,
 )
 from tenure.testing.loop import Node, forever
 
@@ -170,13 +170,13 @@ class WiredStore:
     async def commit(self, change: Change) -> CommitRefusal | None:
         """Cross, or fail as a disk does."""
         wire = self._wire
-        side = wire.arrives("store.admit" if change.admits else "store.commit")
+        side = wire.arrives("store.admit" if change.is_new_work else "store.commit")
         self._check()
         match side:
             case None:
                 return await self._inner.commit(change)
             case CrossingSide.FULL:
-                if change.admits:
+                if change.is_new_work:
                     raise StoreFull("there is no room for new work")
                 return await self._inner.commit(change)
             case CrossingSide.BEFORE | CrossingSide.DURING:
@@ -259,9 +259,9 @@ class WiredStore:
             lambda: self._inner.list_open(states=states, after=after, limit=limit),
         )
 
-    def listen(self, on_ring: Callable[[Ring], None]) -> None:
+    def listen(self, on_wake_hint: Callable[[WakeHint], None]) -> None:
         """No crossing: a wakeup is only a hint."""
-        self._inner.listen(on_ring)
+        self._inner.listen(on_wake_hint)
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
         """Cross."""
@@ -306,9 +306,9 @@ class WiredStore:
         """Cross."""
         return await self._read("store.write_problem", self._inner.write_problem)
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """No crossing: nothing is sent."""
-        self._inner.hurry()
+        self._inner.stop_waiting()
 
     async def close(self) -> None:
         """Close the store, unless the process is dead."""

@@ -17,7 +17,7 @@ from tenure.adapters.invoker.aiohttp import AiohttpInvoker
 from tenure.adapters.provider_host import unix as provider_host
 from tenure.adapters.seal.local import LocalSeal
 from tenure.app.agents.in_flight import POLL_SECONDS, InFlight
-from tenure.app.agents.plane_api import ServingPlaneApi
+from tenure.app.agents.plane_api import AgentPlaneApi
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.events.reactions import REACTIONS, Reaction
 from tenure.app.operations.executor import Executor, Observe
@@ -40,7 +40,7 @@ from tenure.ports.clock import Clock
 from tenure.ports.engine import Engine
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
-from tenure.ports.store import Ring
+from tenure.ports.store import WakeHint
 from tenure.reconcilers import epoch
 from tenure.reconcilers.driver import ReconcilePolicy, reconciling
 from tenure.reconcilers.term import RetentionPeriods
@@ -99,7 +99,7 @@ async def running(
     move.  While `pause` has a reason no operation moves: see `tenure.app.safety.epochs`.
     """
     clock, entropy = SteadyClock(SystemClock()), SystemEntropy()
-    catalogue, api = Catalogue(plans, SUBJECTS), ServingPlaneApi()
+    catalogue, api = Catalogue(plans, SUBJECTS), AgentPlaneApi()
     wakeup = Wakeup()
     if pause is None or not pause.why:
         await probe_engine(settings)  # before any file is created, as its error texts promise
@@ -150,9 +150,11 @@ async def running(
         await store.close()
 
 
-def _on_notification(engine: Engine[OperationHandle], wakeup: Wakeup, ring: Ring) -> None:
+def _on_notification(engine: Engine[OperationHandle], wakeup: Wakeup, wake_hint: WakeHint) -> None:
     """Wake the engine and the feed's readers after a commit of another process."""
-    engine.on_notification(ring.operation, interrupt=ring.interrupt, unclaimed=ring.unclaimed)
+    engine.on_notification(
+        wake_hint.operation, interrupt=wake_hint.interrupt, unclaimed=wake_hint.unclaimed
+    )
     wakeup.notify()
 
 
@@ -249,7 +251,7 @@ async def managing(
         policy = ReconcilePolicy(every, repairs=settings.drift == "repair", retention=retention)
         await stack.enter_async_context(reconciling(plane, clock=clock, policy=policy))
         stack.callback(
-            plane.store.hurry
+            plane.store.stop_waiting
         )  # at the end do not wait for a store that cannot be reached
         yield plane
 

@@ -22,7 +22,7 @@ from tenure.app.operations.handle import sequence_of
 from tenure.core.errors import LimitExceeded
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.retention import Retention, RetentionLimits
-from tenure.ports.store import Change, Is, Put, Ring, together
+from tenure.ports.store import Change, Is, Put, WakeHint, combine_hints
 from tenure.reconcilers.leader import Leader
 from tenure.settings import Settings
 from tenure.testing.contracts.store_rows import event, lease
@@ -255,16 +255,18 @@ def test_two_processes_that_tell_of_the_same_agents_never_cross(postgres_url: st
 def test_one_change_tells_other_processes_of_every_operation_that_it_concerns(
     postgres_url: str,
 ) -> None:
-    async def main() -> list[Ring]:
+    async def main() -> list[WakeHint]:
         async with open_store(postgres_url) as one, open_store(postgres_url) as other:
-            heard: list[Ring] = []
+            heard: list[WakeHint] = []
             other.listen(heard.append)
-            rings = together(Ring("new", unclaimed=True), Ring("closed", interrupt=True))
-            await one.commit(Change("", (), (event("first"),), ring=rings))
+            wake_hints = combine_hints(
+                WakeHint("new", unclaimed=True), WakeHint("closed", interrupt=True)
+            )
+            await one.commit(Change("", (), (event("first"),), wake_hint=wake_hints))
             await eventually(lambda: len(heard) == 2)
-            return sorted(heard, key=lambda ring: ring.operation)
+            return sorted(heard, key=lambda wake_hint: wake_hint.operation)
 
-    expected = [Ring("closed", interrupt=True), Ring("new", unclaimed=True)]
+    expected = [WakeHint("closed", interrupt=True), WakeHint("new", unclaimed=True)]
     assert asyncio.run(main()) == expected
 
 

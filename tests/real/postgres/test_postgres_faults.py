@@ -160,17 +160,17 @@ def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
                 number += 1
                 large = operation(f"{number:04}", input="{}" + " " * 7_000)
                 try:
-                    await store.commit(Change("", (), (large,), admits=True))
+                    await store.commit(Change("", (), (large,), is_new_work=True))
                 except StoreFull as error:
                     full = str(error)
             assert "is full: this was not kept" in full
             assert await store.write_problem() == "the disk of the PostgreSQL server is full"
             with pytest.raises(StoreFull, match="Work accepted before is not affected"):
-                await store.commit(Change("", (), (operation("new"),), admits=True))
+                await store.commit(Change("", (), (operation("new"),), is_new_work=True))
             assert await store.find(OperationRecord, ("kept",)) is not None
             assert await store.find(OperationRecord, (f"{number:04}",)) is None
             await told(own_postgres, "DROP TABLE public.filler", "CHECKPOINT")
-            again = Change("", (), (operation("again"),), admits=True)
+            again = Change("", (), (operation("again"),), is_new_work=True)
 
             async def is_taken() -> bool:
                 with suppress(StoreFull):

@@ -56,12 +56,13 @@ def test_a_full_disk_refuses_new_work_and_goes_on_with_the_old(disk: Path) -> No
     async def scenario() -> None:
         store = build(disk)
         accepted = [
-            change(operation(f"{n:03}", input="x" * 1000), event(), admits=True) for n in range(100)
+            change(operation(f"{n:03}", input="x" * 1000), event(), is_new_work=True)
+            for n in range(100)
         ]
         assert await asyncio.gather(*map(store.commit, accepted)) == [None] * 100
         leave(disk, RESERVE_BYTES - MEBIBYTE)
         with pytest.raises(StoreFull, match="Free space"):
-            await store.commit(change(operation("new"), event("lost"), admits=True))
+            await store.commit(change(operation("new"), event("lost"), is_new_work=True))
         assert await store.write_problem() == (
             "its disk is full; 31 MiB are free and new work needs 32 MiB"
         )
@@ -71,7 +72,7 @@ def test_a_full_disk_refuses_new_work_and_goes_on_with_the_old(disk: Path) -> No
             )
             assert await store.commit(step) is None
         clear(disk)
-        assert await store.commit(change(operation("new"), event(), admits=True)) is None
+        assert await store.commit(change(operation("new"), event(), is_new_work=True)) is None
         await store.close()
         store = build(disk)
         assert len(await store.list_operations("north", limit=1000)) == 101
@@ -92,13 +93,13 @@ def test_a_read_only_file_system_takes_no_new_work_and_is_named(disk: Path) -> N
 
     async def scenario() -> None:
         store = build(disk)
-        assert await store.commit(change(operation("a"), event(), admits=True)) is None
+        assert await store.commit(change(operation("a"), event(), is_new_work=True)) is None
         assert await store.write_problem() == ""
         with read_only(disk):
             with pytest.raises(StoreFull):
-                await store.commit(change(operation("new"), event(), admits=True))
+                await store.commit(change(operation("new"), event(), is_new_work=True))
             assert await store.write_problem() == "the file system of its file is read-only"
-        assert await store.commit(change(operation("new"), event(), admits=True)) is None
+        assert await store.commit(change(operation("new"), event(), is_new_work=True)) is None
         await store.close()
 
     asyncio.run(scenario())
@@ -120,7 +121,7 @@ def test_a_disk_that_fills_between_statements_keeps_nothing_of_the_batch_and_the
         assert [row.id for row in await store.list_operations("north")] == ["a"]
         assert await store.commit(change(record("a", 1), event())) is None
         clear(disk)
-        assert await store.commit(change(operation("b"), event(), admits=True)) is None
+        assert await store.commit(change(operation("b"), event(), is_new_work=True)) is None
         assert [row["position"] for row in await store.list_events()] == [1, 2, 3]
         await store.close()
 
@@ -149,14 +150,14 @@ def test_a_disk_without_a_byte_left_loses_nothing_that_was_acknowledged(disk: Pa
         await store.close()
         store = build(disk)
         with pytest.raises(StoreFull):
-            await store.commit(change(operation("new"), admits=True))
+            await store.commit(change(operation("new"), is_new_work=True))
         clear(disk)
         found = [int(row.id) for row in await store.list_operations("north", limit=10_000)]
         assert found[: len(acknowledged)] == acknowledged
         assert len(found) - len(acknowledged) in {0, 1}
         lost = attempts[len(acknowledged)]
         assert await store.was_committed(lost.id) == (len(found) > len(acknowledged))
-        assert await store.commit(change(operation("new"), admits=True)) is None
+        assert await store.commit(change(operation("new"), is_new_work=True)) is None
         await store.close()
 
     asyncio.run(scenario())

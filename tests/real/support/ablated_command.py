@@ -36,7 +36,7 @@ def _acknowledged_first(
 ) -> "asyncio.Future[CommitRefusal | None]":
     """Say that an operation is accepted, whatever becomes of its commit."""
     durable = _committed(committer, change)
-    if not change.admits:
+    if not change.is_new_work:
         return durable
     durable.add_done_callback(lambda done: done.cancelled() or done.exception())
     hasty: asyncio.Future[CommitRefusal | None] = asyncio.get_running_loop().create_future()

@@ -27,7 +27,7 @@ from tenure.app.agents.spec import read_spec
 from tenure.app.operations import reads
 from tenure.app.safety.pause import Pause
 from tenure.core.errors import OutcomeUnknown, ProviderError, Unavailable
-from tenure.core.operation import SETTLED
+from tenure.core.operation import ENDED_OR_STUCK
 from tenure.core.roles import Caller, Role
 from tenure.plans.agents.lifecycle import PLANS
 from tenure.ports.access import Access
@@ -103,7 +103,9 @@ async def creates(home: Path, providers: Providers, name: str, count: int) -> No
                     await asyncio.sleep(0.01)
             say("accepted", f"{name}{number}")
             now = made
-            while now.state not in SETTLED:  # however long: whoever listens has a bound of his own
+            while (
+                now.state not in ENDED_OR_STUCK
+            ):  # however long: whoever listens has a bound of his own
                 now = await reads.wait(plane, CALLER.tenant, made.id)
             say("made" if now.state == "SUCCEEDED" else now.state, f"{name}{number}")
 

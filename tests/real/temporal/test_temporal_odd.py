@@ -22,7 +22,7 @@ from tenure.adapters.engine.temporal.connection import (
 )
 from tenure.adapters.engine.temporal.runs import RunLabels
 from tenure.app.operations.claims import SingleClaims
-from tenure.core.errors import CommitUnknown, Defect, EngineError, LeaseLost, StoreError
+from tenure.core.errors import CommitUnknown, Defect, EngineError, StaleToken, StoreError
 from tenure.core.operation import OperationState
 from tenure.ports.store import Change, Drop, Put, Row
 from tenure.testing.contracts.engine import LINEAR, accept, wait_for_end
@@ -220,7 +220,7 @@ def test_what_cannot_be_asked_now_is_left_to_the_relay(temporal, caplog) -> None
         async def fails(error: BaseException) -> None:
             raise error
 
-        for error in (EngineError("away"), ValueError("odd"), LeaseLost("x")):
+        for error in (EngineError("away"), ValueError("odd"), StaleToken("x")):
             engine._run_in_background(fails(error))
         await eventually(lambda: not engine._background)
         assert "away; the run starter tries again" in caplog.text

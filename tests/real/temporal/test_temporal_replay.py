@@ -57,7 +57,7 @@ def test_a_kept_history_replays(path, changed):
                 patched(
                     saga,
                     next_moves=nobody_decides,
-                    settle=nobody_decides,
+                    decide_outcome=nobody_decides,
                     steps_to_undo=nobody_decides,
                 )
             )

@@ -202,8 +202,8 @@ def test_the_drawing_shows_what_runs_and_what_was_undone():
 
 
 def test_every_hold_of_a_step_has_a_mark():
-    from tenure.core.operation import SETTLED, IntentState
+    from tenure.core.operation import ENDED_OR_STUCK, IntentState
 
     assert set(progress.WORD_OF_STATE) == {str(hold) for hold in IntentState}
     assert set(progress.WORD_OF_STATE.values()) <= set(progress.MARKS)
-    assert {str(state) for state in SETTLED} == progress.SETTLED_STATES
+    assert {str(state) for state in ENDED_OR_STUCK} == progress.SETTLED_STATES

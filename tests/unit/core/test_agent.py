@@ -15,7 +15,7 @@ from tenure.core.agent import (
     AgentState,
     AgentTrigger,
     Verb,
-    resting_state_of,
+    state_if_undone,
 )
 from tenure.core.operation import OPERATION
 from tenure.plans.agents.lifecycle import CLOSING, VERBS
@@ -41,7 +41,7 @@ STEPS = [
 def test_whatever_an_operation_does_its_agent_has_a_row_for_it(verb, was, before, then):
     """No way that the table of operations permits is a surprise to the table of agents."""
     stood = {
-        resting_state_of(AgentState(row[0])) for row in AGENT.rows if row[1] is VERBS[verb].request
+        state_if_undone(AgentState(row[0])) for row in AGENT.rows if row[1] is VERBS[verb].request
     }
     if verb in CLOSING and was not in stood:
         return  # it is not accepted there
@@ -156,9 +156,9 @@ def test_only_closing_verbs_interrupt_and_none_overtakes_a_delete():
 @pytest.mark.parametrize("state", AgentState)
 def test_what_comes_to_nothing_leaves_an_agent_at_rest(state):
     if state is not AgentState.DELETED:
-        assert resting_state_of(state) in AT_REST
+        assert state_if_undone(state) in AT_REST
     if state in AT_REST:
-        assert resting_state_of(state) is state
+        assert state_if_undone(state) is state
 
 
 @pytest.mark.parametrize("name", ["a", "a-b", "a" * 63, "z9"])

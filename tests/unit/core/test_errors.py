@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tenure.core import errors
-from tenure.core.errors import CommitUnknown, Conflict, ConflictCode, LeaseLost, TenureError
+from tenure.core.errors import CommitUnknown, Conflict, ConflictCode, StaleToken, TenureError
 from tenure.faces.http.problems import PROBLEMS
 
 ROOT = Path(__file__).parents[3]
@@ -29,11 +29,11 @@ def test_every_error_has_a_code_of_its_own_that_is_one_word():
 
 def test_the_module_opens_with_the_tree():
     tree = errors.__doc__ or ""
-    for kind in [*ALL, LeaseLost, CommitUnknown]:
+    for kind in [*ALL, StaleToken, CommitUnknown]:
         assert re.search(rf"\b{kind.__name__}\b", tree), kind
 
 
-@pytest.mark.parametrize("kind", [LeaseLost, CommitUnknown])
+@pytest.mark.parametrize("kind", [StaleToken, CommitUnknown])
 def test_control_flow_is_no_exception_that_could_be_eaten(kind):
     assert not issubclass(kind, Exception)
 

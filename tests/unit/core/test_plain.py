@@ -4,7 +4,7 @@ import pytest
 
 from tenure.core.errors import Invalid
 from tenure.core.limits import DEPTH_MAX
-from tenure.core.plain import refuse_odd
+from tenure.core.plain import require_plain_data
 
 
 def nested(depth):
@@ -19,7 +19,7 @@ def nested(depth):
     [None, True, 7, -1.5, "text", [], {}, (1, 2), {"a": [{"b": None}]}, nested(DEPTH_MAX)],
 )
 def test_plain_data_passes(value):
-    refuse_odd(value, "the input")
+    require_plain_data(value, "the input")
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_plain_data_passes(value):
 )
 def test_what_is_odd_is_refused_and_named(value, word):
     with pytest.raises(Invalid, match=word):
-        refuse_odd(value, "the input")
+        require_plain_data(value, "the input")

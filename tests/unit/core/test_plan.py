@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from tenure.core.errors import Invalid
 from tenure.core.limits import STEPS_MAX, StepLimits
 from tenure.core.plan import (
-    Inquiry,
+    OutcomeCheck,
     Plan,
     Step,
     StepKind,
@@ -52,7 +52,7 @@ NONSENSE = {
         "step r is retriable and declares",
     ),
     "no inspect": ([a_step(inspect=None)], "step a does not say how to learn what became of"),
-    "no function to ask": ([a_step(inspect=Inquiry.ASK)], "step a does not say how to learn"),
+    "no function to ask": ([a_step(inspect=OutcomeCheck.ASK)], "step a does not say how to learn"),
     "pivot before a sibling": (
         [[step("p", kind=PIVOT), step("s")]],
         "step p is a pivot beside s in one stage",
@@ -158,8 +158,8 @@ def test_what_can_be_undone_and_asked_is_read_off_the_step():
     assert a_step().undoes
     assert not a_step(undo=nothing).undoes
     assert not step("p", kind=PIVOT).undoes
-    asked = [a_step(inspect=how).inquiry for how in (call, repeat, nobody_knows)]
-    assert asked == [Inquiry.ASK, Inquiry.REPEAT, Inquiry.NOBODY_KNOWS]
+    asked = [a_step(inspect=how).outcome_check for how in (call, repeat, nobody_knows)]
+    assert asked == [OutcomeCheck.ASK, OutcomeCheck.REPEAT, OutcomeCheck.NOBODY_KNOWS]
 
 
 # --- what an operation keeps of its plan ----------------------------------------------------------

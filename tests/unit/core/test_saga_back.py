@@ -5,7 +5,7 @@ import pytest
 from tenure.core import decisions, saga
 from tenure.core.endings import Absent, Done, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
-from tenure.core.moves import AT_REST, Act, Move, Moves
+from tenure.core.moves import NO_MOVES, Act, Move, Moves
 from tenure.core.operation import Intent, IntentState, OperationState, Record, RecordKind
 from tenure.core.plan import Plan, StepKind, nobody_knows, nothing, repeat
 from tests.unit.support.saga_world import step
@@ -86,7 +86,7 @@ def test_turning_back_with_nothing_to_undo_ends_when_no_call_is_out():
     progress = fold_records(plan, (RecordKind.COMPENSATING, "", 101.0))
     assert progress.end is None
     intents = {"a": Intent("a", "", "a", unknown_since=100.5, busy=True)}
-    assert saga.next_moves(plan, progress, intents, 102.0) == AT_REST
+    assert saga.next_moves(plan, progress, intents, 102.0) == NO_MOVES
     intents["a"].busy = False
     forget = Moves((Move(Act.FORGET, plan.steps["a"]),), None)
     assert saga.next_moves(plan, progress, intents, 102.0) == forget

@@ -13,7 +13,7 @@ from tenure.app import pages
 from tenure.app.events import dead_letters, subscriptions
 from tenure.app.events.cloudevents import CloudEvent, EventFilter
 from tenure.app.events.subscriptions import SubscriptionRequest
-from tenure.core.errors import Invalid, LeaseLost, StoreFull
+from tenure.core.errors import Invalid, StaleToken, StoreFull
 from tenure.core.events import EVENT_TYPES
 from tenure.core.records import LeaseRecord
 from tenure.core.retry import PARKED_STREAM
@@ -156,7 +156,7 @@ async def test_who_was_deposed_moves_no_cursor(harness):
     lease = await harness.plane.store.find(LeaseRecord, ("leader/relay",))
     taken = Set("lease", ("leader/relay",), {"token": lease.token + 1, "holder": "another"})
     await harness.plane.store.commit(Change("", (), (taken,)))
-    with pytest.raises(LeaseLost):
+    with pytest.raises(StaleToken):
         await outbox.deliver_page(harness.plane, relay.leader, route)
     assert (await harness.plane.store.find("cursor", ("sink",)))["position"] == 0
     assert sink.events  # it was published, and will be again: never a gap
@@ -362,10 +362,10 @@ async def test_a_deposed_relay_neither_retries_nor_trims(harness):
     await harness.loop_until(max(done.retry_at or 0.0, harness.plane.store.now() + TTL_SECONDS + 1))
     assert await other.renew()
     (route,) = [route for _, route in (await relay.routes()).values()]
-    with pytest.raises(LeaseLost):
+    with pytest.raises(StaleToken):
         await outbox.deliver_page(harness.plane, relay.leader, route)
     relay.retention.limits = RetentionLimits(seconds=-1e6, tenant_max=0)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(StaleToken):
         await relay.retention.trim()
     assert await harness.rows("letter") == kept
     assert len(await rows(harness)) > 0

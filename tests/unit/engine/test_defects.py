@@ -43,11 +43,11 @@ async def test_one_that_keeps_failing_by_a_defect_is_left_alone_longer_each_time
     process = await cluster.start()
 
     name = await accept(process.plane, "one")
-    real, process.engine._executor._settle = process.engine._executor._settle, None
+    real, process.engine._executor._build_change = process.engine._executor._build_change, None
     await asyncio.sleep(120)
     falls = caplog.text.count(f"operation {name}: stopped by a defect")
     assert 3 <= falls <= 7, "after about 5, 15, 35, 75 s"
-    process.engine._executor._settle = real
+    process.engine._executor._build_change = real
     await operations.cancel(process.plane, by("a friend"), name)
     await asyncio.sleep(10)
     assert (
@@ -63,7 +63,7 @@ async def test_what_one_engine_cannot_perform_is_left_to_another_before_it_is_tr
     await asyncio.sleep(1)  # they look round at different times
     second = await cluster.start()
     name = await accept(first.plane, "one")
-    first.engine._executor._settle = None
+    first.engine._executor._build_change = None
     ended = await reads.wait(second.plane, TENANT, name, seconds=30.0)
     assert ended.state is OperationState.SUCCEEDED
 

@@ -288,11 +288,11 @@ async def test_a_stopped_engine_takes_wakes_and_parks_nothing(cluster):
     process = await cluster.start()
     name = await accept(process.plane, "waits")
     await asyncio.sleep(1)
-    live = await process.engine._executor.load(name, 1)
+    handle = await process.engine._executor.load(name, 1)
     await process.engine.stop()
     await process.engine.stop()
     process.engine._parked_tokens.clear()
-    process.engine.take(live)
+    process.engine.take(handle)
     process.engine.wake(name)
     process.engine.wake("no-such-operation")
     assert not process.engine._active

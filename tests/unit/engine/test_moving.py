@@ -132,11 +132,11 @@ async def test_what_is_driven_or_parked_already_is_not_taken_again(cluster):
     cluster.plan("one", step("made", do))
     process = await cluster.start()
     name = await accept(process.plane, "one")
-    live = process.engine._active[name].handle
-    process.engine.take(live)
+    handle = process.engine._active[name].handle
+    process.engine.take(handle)
     await asyncio.sleep(1)
     assert name in process.engine._parked_tokens
-    process.engine.take(live)
+    process.engine.take(handle)
     await asyncio.sleep(5)
     assert len(do.calls) == 1
 

@@ -8,7 +8,7 @@ from tenure.adapters.engine.temporal.sticky_cache import ENTRY_TTL_SECONDS, Stic
 from tenure.testing.patches import patched
 
 
-def live(name: str = "a", token: int = 1) -> Any:
+def handle(name: str = "a", token: int = 1) -> Any:
     return SimpleNamespace(id=name, token=token)
 
 
@@ -23,7 +23,7 @@ class Time:
 
 def test_what_is_kept_is_taken_once():
     left: StickyCache[Any] = StickyCache(Time())
-    one = live()
+    one = handle()
     left.put(one, "t")
     assert left.take("a", 1, "t") is one
     assert left.take("a", 1, "t") is None
@@ -32,15 +32,15 @@ def test_what_is_kept_is_taken_once():
 def test_another_token_or_ticket_takes_nothing_and_leaves_nothing():
     left: StickyCache[Any] = StickyCache(Time())
     for token, ticket in ((2, "t"), (1, "u"), (1, "")):
-        left.put(live(), "t")
+        left.put(handle(), "t")
         assert left.take("a", token, ticket) is None
         assert len(left) == 0
 
 
 def test_of_one_operation_the_last_is_kept():
     left: StickyCache[Any] = StickyCache(Time())
-    last = live()
-    left.put(live(), "t")
+    last = handle()
+    left.put(handle(), "t")
     left.put(last, "u")
     assert left.take("a", 1, "u") is last
 
@@ -48,11 +48,11 @@ def test_of_one_operation_the_last_is_kept():
 def test_what_has_grown_old_is_not_given_and_makes_room():
     time = Time()
     left: StickyCache[Any] = StickyCache(time)
-    left.put(live("a"), "t")
-    left.put(live("b"), "t")
+    left.put(handle("a"), "t")
+    left.put(handle("b"), "t")
     time.now += ENTRY_TTL_SECONDS + 0.1
     assert left.take("a", 1, "t") is None
-    left.put(live("c"), "t")
+    left.put(handle("c"), "t")
     assert len(left) == 1
 
 
@@ -60,7 +60,7 @@ def test_there_are_only_so_many():
     left: StickyCache[Any] = StickyCache(Time())
     with patched(sticky_cache, ENTRIES_MAX=2):
         for name in "abc":
-            left.put(live(name), "t")
+            left.put(handle(name), "t")
     assert len(left) == 2
     assert left.take("a", 1, "t") is None
     assert left.take("c", 1, "t") is not None
@@ -68,7 +68,7 @@ def test_there_are_only_so_many():
 
 def test_what_something_was_heard_of_is_read_anew():
     left: StickyCache[Any] = StickyCache(Time())
-    left.put(live(), "t")
+    left.put(handle(), "t")
     left.discard("a")
     left.discard("unknown")
     assert left.take("a", 1, "t") is None

@@ -31,7 +31,7 @@ class Nobody:
 
     worker = ""
 
-    def take(self, live):
+    def take(self, handle):
         pass
 
 

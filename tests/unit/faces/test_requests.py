@@ -340,7 +340,9 @@ async def test_a_store_that_takes_no_records_makes_it_unready(face, monkeypatch)
         assert await refused()
         assert len(changes) == 3  # what was refused is asked again
         assert len(causes) == 1  # the cause is good for a while
-        assert all(change.admits for change in changes)  # as those of new work, which need room
+        assert all(
+            change.is_new_work for change in changes
+        )  # as those of new work, which need room
     assert (await face.ask("GET", "/readyz", token="")).status == 200
     monkeypatch.setattr(face.plane.store, "commit", commit)
     monkeypatch.setattr(face.plane.store, "write_problem", write_problem)

@@ -144,14 +144,14 @@ async def test_room_is_asked_once_a_batch_and_only_for_new_work(
         return free[0]
 
     committer = make(connection, Inline(), room=room)
-    waiting = [committer.commit(change(thing(name), admits=name < "c")) for name in "abcd"]
+    waiting = [committer.commit(change(thing(name), is_new_work=name < "c")) for name in "abcd"]
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(answer) for answer in answers] == [StoreFull, StoreFull, type(None), type(None)]
     assert len(asked) == 1
     await committer.commit(change(thing("e")))
     assert len(asked) == 1
     free[0] += 1
-    await committer.commit(change(thing("a"), admits=True))
+    await committer.commit(change(thing("a"), is_new_work=True))
     assert names(connection) == ["a", "c", "d", "e"]
 
 
@@ -165,7 +165,7 @@ async def test_a_batch_that_is_written_change_by_change_answers_each_as_before(
     waiting = [
         committer.commit(change(thing("b"))),
         committer.commit(change(thing("b"))),
-        committer.commit(change(thing("c"), admits=True)),
+        committer.commit(change(thing("c"), is_new_work=True)),
         committer.commit(change(Set("thing", ("a",), {"size": 2}), Drop("thing", ("z",)))),
     ]
     put, clash, full, changed = await asyncio.gather(*waiting, return_exceptions=True)

@@ -441,6 +441,6 @@ async def test_close_waits_for_every_batch_and_a_cancelled_close_for_nobody(
 
 def test_the_room_is_plenty_unless_told_otherwise(connection: FailableConnection) -> None:
     async def admit() -> None:
-        assert await make(connection, Inline()).commit(change(thing("a"), admits=True)) is None
+        assert await make(connection, Inline()).commit(change(thing("a"), is_new_work=True)) is None
 
     asyncio.run(admit())

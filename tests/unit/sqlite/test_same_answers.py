@@ -127,11 +127,11 @@ lines = st.one_of(
     ),
 )
 changes = st.builds(
-    lambda guards, writes, admits, lines: Change(
+    lambda guards, writes, is_new_work, lines: Change(
         "",
         tuple(guards),
         tuple(writes),
-        admits,
+        is_new_work,
         headers=[header for header, _ in lines],
         lines=[line for _, line in lines],
     ),

@@ -31,7 +31,7 @@ from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.core.roles import Caller, Role
 from tenure.plans.catalogue import Catalogue
-from tenure.ports.store import Change, Ring, Store
+from tenure.ports.store import Change, Store, WakeHint
 from tenure.testing.faults import FaultPoint
 from tenure.testing.loop import run
 
@@ -91,9 +91,9 @@ class AgentHarness(AgentCluster):
         """The providers that hold a resource of an agent."""
         return sorted(thing.provider for thing in self.world.holds(agent=agent))
 
-    def record_rings(self) -> list[Ring]:
+    def record_rings(self) -> list[WakeHint]:
         """Record the wakeups that the plane's changes send to other processes from now on."""
-        rings: list[Ring] = []
+        wake_hints: list[WakeHint] = []
         plane = self.plane
 
         class RingRecorder:
@@ -101,12 +101,14 @@ class AgentHarness(AgentCluster):
                 return getattr(plane.store, name)
 
             def commit(self, change: Change) -> Any:
-                if change.ring is not None:
-                    rings.extend((alone(change.ring, others=()), *change.ring.others))
+                if change.wake_hint is not None:
+                    wake_hints.extend(
+                        (alone(change.wake_hint, others=()), *change.wake_hint.others)
+                    )
                 return plane.store.commit(change)
 
         self.plane = replace(plane, store=cast(Store, RingRecorder()))
-        return rings
+        return wake_hints
 
     async def violations(self) -> list[str]:
         """The violated invariants of agents."""

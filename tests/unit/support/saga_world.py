@@ -1,10 +1,10 @@
 """A world without time, threads or I/O in which an operation lives its whole life.
 
-Goal: drive `next_moves` → `settle` → `after` through every kind of trouble and look at what was
-done to the world, not at what the journal says of it.  Method: a tape of bytes decides each answer,
-crash, cancel, signal and operator's word; a tape that has run out means a healthy world, so every
-life must end, and Hypothesis shrinks the tape.  Before every move and after every record the
-promises are checked.
+Goal: drive `next_moves` → `decide_outcome` → `after` through every kind of trouble, and look at
+what was done to the world, not at what the journal says of it.  Method: a tape of bytes decides
+each answer, crash, cancel, signal and operator's word; a tape that has run out means a healthy
+world, so every life must end, and Hypothesis shrinks the tape.  Before every move and after every
+record the promises are checked.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from tenure.core import saga
 from tenure.core.endings import Absent, Done, Ending, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import StepLimits
-from tenure.core.moves import AT_REST, Act, Move
+from tenure.core.moves import NO_MOVES, Act, Move
 from tenure.core.operation import (
     INTENT,
     OPERATION,
@@ -27,7 +27,7 @@ from tenure.core.operation import (
     Record,
     RecordKind,
 )
-from tenure.core.plan import Inquiry, Plan, Step, StepKind, nobody_knows, nothing, repeat
+from tenure.core.plan import OutcomeCheck, Plan, Step, StepKind, nobody_knows, nothing, repeat
 
 LIMITS = StepLimits(deadline_seconds=60.0, undo_seconds=60.0, retry_cap_seconds=8.0)
 SLOW = StepLimits(
@@ -163,7 +163,7 @@ class Life:
                 self.doubts[name] = self.now  # it is under way, and nobody will look at it again
             return
         overdue = out.started_at >= saga.deadline_of(self.progress, move.step)
-        settled = saga.settle(
+        outcome = saga.decide_outcome(
             self.progress,
             self.intents[name],
             move,
@@ -173,12 +173,12 @@ class Life:
             jitter=0.5,
             signals=out.signals,
         )
-        if settled.record is None:
+        if outcome.record is None:
             assert not isinstance(ending, Done), "what is done is recorded"
-            self.set(name, settled.intent)
+            self.set(name, outcome.intent)
             self.state = self.told()
             return
-        kind, body = settled.record
+        kind, body = outcome.record
         if move.act in (Act.DO, Act.INSPECT) and isinstance(ending, NotYet | Waiting | Unavailable):
             late = self.progress.compensating_at is not None
             assert overdue or late, "a poll adds no record"
@@ -187,7 +187,7 @@ class Life:
             assert not (back and move.step.undoes), "what can be undone is not given up"
         if kind is RecordKind.COMPENSATING:
             assert overdue, "only a look later than the deadline turns back"
-        self.note(kind, name, body, settled.intent)
+        self.note(kind, name, body, outcome.intent)
 
     def note(self, kind, name, body, columns=None):
         """One more record, and all that follows from it, as the app would write it."""
@@ -200,7 +200,7 @@ class Life:
         if columns and name not in covered:
             self.set(name, columns)
         for other in covered:
-            state = INTENT.after(self.intents[other].state, IntentTrigger.TURNED_BACK)
+            state = INTENT.after(self.intents[other].state, IntentTrigger.COMPENSATION_STARTED)
             self.set(other, {"state": state, "due_at": 0.0, "attempts": 0, "waiting_on": None})
         if self.progress.end is None and self.progress.stage > before.stage:
             self._intend(self.progress.stage)
@@ -377,7 +377,7 @@ class Life:
             assert not back, "nothing is done once the operation turned back"
             assert name not in progress.done, "what is done is not done again"
             assert plan.stage_of[name] == progress.stage
-        if move.act is Act.DO and move.step.inquiry is not Inquiry.REPEAT:
+        if move.act is Act.DO and move.step.outcome_check is not OutcomeCheck.REPEAT:
             assert name not in self.doubts, "nothing is repeated blindly"
         if move.act in (Act.UNDO, Act.FORGET):
             assert back, "no undo before the decision is recorded"
@@ -385,7 +385,9 @@ class Life:
             newer = {n for n in newer if plan.stage_of[n] > plan.stage_of[name]}
             assert not newer, "newest first, unless stuck"
         if move.act is Act.FORGET:
-            known = move.step.inquiry is not Inquiry.NOBODY_KNOWS or name not in self.doubts
+            known = (
+                move.step.outcome_check is not OutcomeCheck.NOBODY_KNOWS or name not in self.doubts
+            )
             assert known, "what may have happened is not forgotten"
         if move.act is Act.GIVE_UP:
             assert name in self.doubts, "nobody gives up what is known"
@@ -403,7 +405,7 @@ class Life:
         elif not forward:
             assert self.progress.compensating_at == before.compensating_at, "its clock is not reset"
             if kind in (RecordKind.DONE, RecordKind.REFUSED):
-                assert plan.steps[record.step].inquiry is Inquiry.NOBODY_KNOWS
+                assert plan.steps[record.step].outcome_check is OutcomeCheck.NOBODY_KNOWS
         if kind in (RecordKind.REFUSED, RecordKind.COMPENSATING) and forward:
             assert not self.progress.stuck, "turning back starts anew"
         if kind is RecordKind.STUCK:
@@ -428,7 +430,11 @@ class Life:
                 assert not [n for n in left if plan.steps[n].undoes], "an orphan"
                 assert not [n for n in left if plan.steps[n].kind is StepKind.PIVOT], "a split end"
                 unsure = [plan.steps[n] for n in self.doubts]
-                unsure = [s for s in unsure if s.inquiry is Inquiry.NOBODY_KNOWS and not s.undoes]
+                unsure = [
+                    s
+                    for s in unsure
+                    if s.outcome_check is OutcomeCheck.NOBODY_KNOWS and not s.undoes
+                ]
                 assert not [s for s in unsure if s.kind is StepKind.COMPENSATABLE], (
                     "an honest unknown"
                 )
@@ -438,5 +444,5 @@ class Life:
         same = [getattr(again, slot) == getattr(progress, slot) for slot in progress.__slots__]
         assert all(same), "the journal is the truth"
         rest = saga.next_moves(plan, progress, self.intents, self.now)
-        assert rest == AT_REST
+        assert rest == NO_MOVES
         assert not saga.is_relevant(progress, Move(Act.DO, plan.stages[0][0]), Done())

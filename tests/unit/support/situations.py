@@ -43,7 +43,7 @@ def settle_move(plan, progress, act, name, ending, **options):
     intent = options.pop("intent", None) or Intent(name, "", name)
     defaults = {"started_at": 101.0, "now": 101.0, "jitter": 0.0, "signals": progress.signals}
     options = {**defaults, **options}
-    return saga.settle(progress, intent, Move(act, plan.steps[name]), ending, **options)
+    return saga.decide_outcome(progress, intent, Move(act, plan.steps[name]), ending, **options)
 
 
 def is_relevant(plan, progress, act, name, ending):

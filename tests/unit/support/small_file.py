@@ -95,9 +95,12 @@ def line(text: Any) -> Put:
 
 
 def change(
-    *writes: Put | Set | Drop, guards: tuple[Is, ...] = (), name: str = "id", admits: bool = False
+    *writes: Put | Set | Drop,
+    guards: tuple[Is, ...] = (),
+    name: str = "id",
+    is_new_work: bool = False,
 ) -> Change:
-    return Change(name, guards, writes, admits)
+    return Change(name, guards, writes, is_new_work)
 
 
 def names(connection: FailableConnection) -> list[str]:

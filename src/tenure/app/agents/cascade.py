@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tenure.app.agents import ownership
 from tenure.app.agents.owned_kinds import kind_of, request_delete
-from tenure.app.agents.ownership import GOING, VouchingWithout
+from tenure.app.agents.ownership import DELETION_STATES, ReachabilityWithout
 from tenure.app.agents.subject import input_of_row
 from tenure.app.plane import Plane
 from tenure.core.agent import AgentState, Verb
@@ -46,7 +46,7 @@ class Branch(NamedTuple):
 async def tree(plane: Plane, row: AgentRecord, *, limit: int) -> list[Branch]:
     """Preview the deletion of this agent: each edge once, every owner before its own edges."""
     uid = row.uid
-    vouching = VouchingWithout(plane, uid)
+    reachability = ReachabilityWithout(plane, uid)
     found: list[Branch] = []
     queue, seen = [(uid, 0)], {uid}
     while queue and len(found) < limit:
@@ -54,7 +54,7 @@ async def tree(plane: Plane, row: AgentRecord, *, limit: int) -> list[Branch]:
         below: list[tuple[str, int]] = []
         for edge in await ownership.edges_of(plane, owner):
             kind, target = edge.kind, edge.target
-            name, fate = await kind_of(edge).preview(vouching, edge)
+            name, fate = await kind_of(edge).preview(reachability, edge)
             found.append(Branch(edge.owner, kind, target, name, depth + 1, fate))
             if fate == "delete" and target not in seen:
                 seen.add(target)
@@ -67,9 +67,9 @@ async def tree(plane: Plane, row: AgentRecord, *, limit: int) -> list[Branch]:
 async def delete_below(plane: Plane, agent: str, operation: str) -> OwnedAgents:
     """Release things that have another owner, and request the deletion of all others below."""
     mine = await plane.store.find(OperationRecord, (operation,))
-    vouching = VouchingWithout(plane, agent)
+    reachability = ReachabilityWithout(plane, agent)
     for edge in await ownership.edges_of(plane, agent):
-        await kind_of(edge).release(plane, vouching, edge)
+        await kind_of(edge).release(plane, reachability, edge)
     if mine is not None and _is_part_of_cascade(mine):
         return OwnedAgents(())  # the operation that requested this one walks the graph
     unowned = await _unowned_below(plane, agent)
@@ -118,7 +118,7 @@ async def _drop_between(plane: Plane, owners: list[str]) -> None:
 
 async def _unowned_below(plane: Plane, root: str) -> list[AgentRecord]:
     """Every agent below this one that no open root reaches without it, in the order of the walk."""
-    vouching = VouchingWithout(plane, root)
+    reachability = ReachabilityWithout(plane, root)
     found: list[AgentRecord] = []
     queue, seen = [root], {root}
     for uid in queue:
@@ -129,8 +129,10 @@ async def _unowned_below(plane: Plane, root: str) -> list[AgentRecord]:
             seen.add(target)
             if len(seen) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
-            row = await vouching.find(target)
-            if row is None or (row.state not in GOING and await vouching.is_vouched_for(target)):
+            row = await reachability.find(target)
+            if row is None or (
+                row.state not in DELETION_STATES and await reachability.is_reachable(target)
+            ):
                 continue
             found.append(row)
             queue.append(target)

@@ -95,7 +95,7 @@ async def create_agent(
             guards += await ownership.guards_below(plane, parent)
             owned = await creation.parent_edge(plane, caller, parent.uid, uid, spec, now=now)
             writes += (owned,)
-        granter = await ownership.agent_that_asks(plane, caller)
+        granter = await ownership.requesting_agent(plane, caller)
         if granter is not None:
             guards += await ownership.guards_below(plane, granter)
             by = caller.principal

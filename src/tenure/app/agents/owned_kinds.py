@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, cast
 from tenure.app.agents import commands as agents
 from tenure.app.agents import ownership
 from tenure.app.agents.commands import RequestOptions
-from tenure.app.agents.ownership import GOING, Vouching, VouchingWithout
+from tenure.app.agents.ownership import DELETION_STATES, Reachability, ReachabilityWithout
 from tenure.app.agents.views import get_agent_row
 from tenure.app.events import subscriptions
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
@@ -29,7 +29,7 @@ from tenure.ports.store import Change, Is, Writes
 Guards = tuple[Is, ...]
 
 
-class EdgeFate(NamedTuple):
+class EdgePreview(NamedTuple):
     """What would happen to a thing if an owner of it were deleted now."""
 
     name: str
@@ -44,7 +44,7 @@ class OwnedKind:
 
     Args:
         find: the thing that a caller names; NotFound if the caller's tenant has none of that name.
-        preview: what would happen to it if its owner, the root of `vouching`, were deleted.
+        preview: what would happen to it if its owner, the root of `reachability`, were deleted.
         release: ends the edge while its owner is being deleted, unless something else ends it.
         end: ends the edge of an owner that is deleted, with the thing itself unless it has another
             owner.  False if that is not done yet.
@@ -52,8 +52,8 @@ class OwnedKind:
     """
 
     find: Callable[[Plane, Caller, str], Awaitable[NamedAgentRecord | str]]
-    preview: Callable[[VouchingWithout, EdgeRecord], Awaitable[EdgeFate]]
-    release: Callable[[Plane, VouchingWithout, EdgeRecord], Awaitable[None]]
+    preview: Callable[[ReachabilityWithout, EdgeRecord], Awaitable[EdgePreview]]
+    release: Callable[[Plane, ReachabilityWithout, EdgeRecord], Awaitable[None]]
     end: Callable[[Plane, EdgeRecord, Guards], Awaitable[bool]]
     can_be_reassigned: bool = False
 
@@ -102,11 +102,11 @@ async def _by_name(_plane: Plane, _caller: Caller, name: str) -> str:
     return name
 
 
-async def _preview_revoke(_: VouchingWithout, edge: EdgeRecord) -> EdgeFate:
-    return EdgeFate(edge.target, "revoke")
+async def _preview_revoke(_: ReachabilityWithout, edge: EdgeRecord) -> EdgePreview:
+    return EdgePreview(edge.target, "revoke")
 
 
-async def _leave(_plane: Plane, _vouching: VouchingWithout, _edge: EdgeRecord) -> None:
+async def _leave(_plane: Plane, _vouching: ReachabilityWithout, _edge: EdgeRecord) -> None:
     """Something else ends the edge."""
 
 
@@ -115,7 +115,7 @@ async def _drop(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
     return await plane.store.commit(Change("", guards, (ownership.drop_edge(edge),))) is None
 
 
-async def _drop_now(plane: Plane, _: VouchingWithout, edge: EdgeRecord) -> None:
+async def _drop_now(plane: Plane, _: ReachabilityWithout, edge: EdgeRecord) -> None:
     await _drop(plane, edge, ())
 
 
@@ -133,7 +133,7 @@ async def _end_grant(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
     return await _drop(plane, edge, guards)
 
 
-async def _release_grant(plane: Plane, _: VouchingWithout, edge: EdgeRecord) -> None:
+async def _release_grant(plane: Plane, _: ReachabilityWithout, edge: EdgeRecord) -> None:
     await _end_grant(plane, edge, ())
 
 
@@ -146,12 +146,12 @@ async def _find_webhook(plane: Plane, caller: Caller, name: str) -> str:
     return name
 
 
-async def _preview_webhook(vouching: VouchingWithout, edge: EdgeRecord) -> EdgeFate:
+async def _preview_webhook(reachability: ReachabilityWithout, edge: EdgeRecord) -> EdgePreview:
     target, heir = edge.target, ownership.heir_of(edge)
-    owner = await _next_owner(vouching, edge)
+    owner = await _next_owner(reachability, edge)
     if owner is None:
-        return EdgeFate(target, "revoke")
-    return EdgeFate(target, f"reassign:{heir}" if owner.uid == heir else "keep")
+        return EdgePreview(target, "revoke")
+    return EdgePreview(target, f"reassign:{heir}" if owner.uid == heir else "keep")
 
 
 async def _end_webhook(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
@@ -168,7 +168,7 @@ async def _end_webhook(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
         gone = agent is None or agent.state == AgentState.DELETED
         if not gone or not await subscriptions.may_be_removed(plane, subscription, agent):
             return False
-    elif next_owner := await _next_owner(VouchingWithout(plane, owner), edge):
+    elif next_owner := await _next_owner(ReachabilityWithout(plane, owner), edge):
         uid = next_owner.uid
         guards += (Is.of(next_owner, "state"),)
         writes: Writes = (ownership.drop_edge(edge),)
@@ -180,22 +180,22 @@ async def _end_webhook(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
     return await subscriptions.remove(plane, caller, subscription, guards=guards)
 
 
-async def _release_webhook(plane: Plane, _: VouchingWithout, edge: EdgeRecord) -> None:
+async def _release_webhook(plane: Plane, _: ReachabilityWithout, edge: EdgeRecord) -> None:
     await _end_webhook(plane, edge, ())
 
 
-async def _next_owner(vouching: VouchingWithout, edge: EdgeRecord) -> AgentRecord | None:
+async def _next_owner(reachability: ReachabilityWithout, edge: EdgeRecord) -> AgentRecord | None:
     """The owner of a subscription after this one: the agent that was named, or another owner.
 
     The agent that the subscription is about does not count as an owner.
     """
-    store, target = vouching.plane.store, edge.target
+    store, target = reachability.plane.store, edge.target
     subscription = await store.find("subscription", (target,)) or {"agent": ""}
-    owners = await ownership.owners_of(vouching.plane, target, EdgeKind.WEBHOOK)
+    owners = await ownership.owners_of(reachability.plane, target, EdgeKind.WEBHOOK)
     others = [one.owner for one in owners if one.tenant == edge.tenant]
     apart = {edge.owner, str(subscription["agent"])}
     for uid in (ownership.heir_of(edge), *(one for one in others if one not in apart)):
-        if (row := await vouching.find_heir(uid)) is not None:
+        if (row := await reachability.find_heir(uid)) is not None:
             return row
     return None
 
@@ -203,21 +203,21 @@ async def _next_owner(vouching: VouchingWithout, edge: EdgeRecord) -> AgentRecor
 # --- agents ---------------------------------------------------------------------------------------
 
 
-async def _preview_agent(vouching: VouchingWithout, edge: EdgeRecord) -> EdgeFate:
+async def _preview_agent(reachability: ReachabilityWithout, edge: EdgeRecord) -> EdgePreview:
     target, heir = edge.target, ownership.heir_of(edge)
-    row = await vouching.find(target)
+    row = await reachability.find(target)
     name = (row and row.name) or target
-    if target == vouching.root:
-        return EdgeFate(name, "keep")  # it is the one that is being deleted
-    if await vouching.is_vouched_for(target):
-        return EdgeFate(name, f"reassign:{heir}" if heir else "keep")
-    return EdgeFate(name, "delete")
+    if target == reachability.root:
+        return EdgePreview(name, "keep")  # it is the one that is being deleted
+    if await reachability.is_reachable(target):
+        return EdgePreview(name, f"reassign:{heir}" if heir else "keep")
+    return EdgePreview(name, "delete")
 
 
-async def _release_agent(plane: Plane, vouching: VouchingWithout, edge: EdgeRecord) -> None:
+async def _release_agent(plane: Plane, reachability: ReachabilityWithout, edge: EdgeRecord) -> None:
     """End the edge to an agent that stays; the cascade deletes the others, and then their edges."""
     target = edge.target
-    chain = await vouching.guards(target)
+    chain = await reachability.guards(target)
     child = await plane.store.find(AgentRecord, (target,))
     if child is None:
         await _drop(plane, edge, ())
@@ -231,7 +231,7 @@ async def _end_agent(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
     child = await plane.store.find(AgentRecord, (target,))
     if child is None or child.state == AgentState.DELETED:
         return await _drop(plane, edge, guards)
-    chain = await Vouching(plane).guards(target)
+    chain = await Reachability(plane).guards(target)
     if chain:
         await _pass_on(plane, edge, child, (*guards, *chain))
         return True
@@ -247,7 +247,11 @@ async def _pass_on(plane: Plane, edge: EdgeRecord, child: AgentRecord, guards: G
     guards = (*guards, Is.of(child, "parent"))
     writes: Writes = (ownership.drop_edge(edge),)
     row = await plane.store.find(AgentRecord, (heir,)) if heir and heir not in others else None
-    if row is not None and row.state not in GOING and await Vouching(plane).is_vouched_for(heir):
+    if (
+        row is not None
+        and row.state not in DELETION_STATES
+        and await Reachability(plane).is_reachable(heir)
+    ):
         now, tenant = plane.store.now(), edge.tenant
         guards += (Is.of(row, "state"),)
         writes += (ownership.put_edge(tenant, heir, EdgeKind.AGENT, target, now=now),)

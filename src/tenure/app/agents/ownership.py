@@ -29,7 +29,9 @@ from tenure.core.roles import Caller, Role, require
 from tenure.plans.agents.inputs import AgentInput
 from tenure.ports.store import Change, Drop, Is, Put, Set
 
-GOING: Final = frozenset({AgentState.DELETING, AgentState.DELETE_FAILED, AgentState.DELETED})
+DELETION_STATES: Final = frozenset(
+    {AgentState.DELETING, AgentState.DELETE_FAILED, AgentState.DELETED}
+)
 """States in which an agent vouches for no other agent any more."""
 TOO_DEEP: Final = f"agents own each other at most {OWNERS_MAX} deep"
 _UID = re.compile(r"[0-9a-f]{32}")
@@ -89,7 +91,7 @@ async def owned_by(plane: Plane, uid: str) -> list[EdgeRecord]:
     return [row for row in await edges_of(plane, uid) if row.kind == EdgeKind.AGENT]
 
 
-async def agent_that_asks(plane: Plane, caller: Caller) -> NamedAgentRecord | None:
+async def requesting_agent(plane: Plane, caller: Caller) -> NamedAgentRecord | None:
     """The agent that sends the request, or None; its edges and grants end with that agent."""
     if not _UID.fullmatch(caller.principal):
         return None
@@ -102,12 +104,12 @@ async def without_ended_grants(plane: Plane, values: object) -> object:
     if not isinstance(values, AgentInput):
         return values
     granter = await plane.store.find(AgentRecord, (values.principal,))
-    if granter is None or granter.state not in GOING:
+    if granter is None or granter.state not in DELETION_STATES:
         return values
     return replace(values, spec={**values.spec, "roles": [], "teams": []})
 
 
-class Vouching:
+class Reachability:
     """Whether agents are reachable from an open root; each agent is read once."""
 
     def __init__(self, plane: Plane, *, as_if: EdgeRecord | None = None) -> None:
@@ -142,14 +144,14 @@ class Vouching:
                     continue
                 below[above] = one, guards
                 row = await self.find(above)
-                if row is not None and row.state not in GOING:
+                if row is not None and row.state not in DELETION_STATES:
                     queue.append(above)
                 else:
                     self.going = self.going or row
         self._answers.update(dict.fromkeys(below, False))
         return None
 
-    async def is_vouched_for(self, uid: str) -> bool:
+    async def is_reachable(self, uid: str) -> bool:
         """Whether a chain of open owners leads up to a root."""
         if uid not in self._answers:
             self._answers[uid] = await self.guards(uid) is not None
@@ -185,7 +187,7 @@ class Vouching:
         return tuple(reversed(chain))
 
 
-class VouchingWithout(Vouching):
+class ReachabilityWithout(Reachability):
     """Whether agents would be reachable from an open root if the agent `root` were deleted."""
 
     def __init__(self, plane: Plane, root: str) -> None:
@@ -202,7 +204,9 @@ class VouchingWithout(Vouching):
     async def find_heir(self, uid: str) -> AgentRecord | None:
         """The row of an agent that can become an owner; None if it or its owners are deleted."""
         row = await self.find(uid) if uid else None
-        stays = row is not None and row.state not in GOING and await self.is_vouched_for(uid)
+        stays = (
+            row is not None and row.state not in DELETION_STATES and await self.is_reachable(uid)
+        )
         return row if stays else None
 
 
@@ -230,12 +234,12 @@ async def guards_of(plane: Plane, row: AgentRecord) -> tuple[Is, ...]:
     """Guards on the owners that vouch for an agent; Conflict `wrong_state` if none does."""
     if row.parent is None:
         return ()
-    vouching = Vouching(plane)
-    chain = await vouching.guards(row.uid)
+    reachability = Reachability(plane)
+    chain = await reachability.guards(row.uid)
     if chain is None:
         why = "those that own it are owned by each other alone; let another agent own one of them"
-        if vouching.going is not None:
-            name, state = vouching.going.name, vouching.going.state
+        if reachability.going is not None:
+            name, state = reachability.going.name, reachability.going.state
             why = f"agent {name}, which owns it or one that does, is {state}"
         message = f"agent {row.name} is closed: {why}"
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=row.uid)
@@ -287,7 +291,7 @@ async def add_edge(
                 message = f"agent {target.name} is {target.state} and can be given nobody"
                 raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=name)
             new = EdgeRecord(uid, kind, name, caller.tenant, on_delete, now)
-            guards += await _still_vouched(plane, target, new)
+            guards += await _guards_of_new_edge(plane, target, new)
             if target.parent is None:
                 parent = (Set("agent", (name,), {"parent": uid}),)
         change = Change("", guards, (write, *parent, audit_row))
@@ -299,14 +303,14 @@ async def add_edge(
             target = await _read_again(plane, target)
 
 
-async def _still_vouched(plane: Plane, target: AgentRecord, new: EdgeRecord) -> tuple[Is, ...]:
+async def _guards_of_new_edge(plane: Plane, target: AgentRecord, new: EdgeRecord) -> tuple[Is, ...]:
     """The owners that vouch for an agent once it has this edge, as guards.
 
     Conflict `wrong_state` if there are none: its owners would own only each other.  LimitExceeded
     if it and all below it would be too deep; edges that are added at the same time are not seen.
     """
     name, uid = target.name, target.uid
-    chain = await Vouching(plane, as_if=new).guards(uid)
+    chain = await Reachability(plane, as_if=new).guards(uid)
     if chain is None:
         message = (
             f"agent {name} would be owned only by agents that it owns itself, and would not be"

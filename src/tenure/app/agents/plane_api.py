@@ -19,7 +19,7 @@ from tenure.ports.plane_api import AgentLock, MissingAcknowledgement, OwnedAgent
 from tenure.ports.store import Change, Is, Set
 
 
-class ServingPlaneApi:
+class AgentPlaneApi:
     """Implements `ports.plane_api.PlaneApi` on one plane, which `serve` sets after the wiring."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class ServingPlaneApi:
 
         So an end of this operation that comes before the record of its lock step knows it too.
         """
-        locked = LockedInput(await self._settled_state(was, after))
+        locked = LockedInput(await self._state_left_by(was, after))
         stored = encode({**input_of(mine), **plain_fields(locked)})
         operation, revision = mine.id, mine.revision
         guards = (
@@ -81,7 +81,7 @@ class ServingPlaneApi:
         )
         return Change("", guards, writes)
 
-    async def _settled_state(self, was: AgentState, after: str) -> AgentState:
+    async def _state_left_by(self, was: AgentState, after: str) -> AgentState:
         """The state in which the operation before has left the agent; `was` if there was none."""
         before = await self._of().store.find(OperationRecord, (after,)) if after else None
         if before is None:
@@ -95,7 +95,7 @@ class ServingPlaneApi:
             OperationState(before.state),
             was=values.was if isinstance(values, VerbInput | QueuedInput) else AgentState.READY,
         )
-        return was if state is None else core.resting_state_of(state)
+        return was if state is None else core.state_if_undone(state)
 
     async def serve_from(self, agent: str, operation: str, serving: Mapping[str, object]) -> None:
         """Write where the agent is reached, if the agent's row still names this operation."""

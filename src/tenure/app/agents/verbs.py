@@ -15,7 +15,7 @@ from tenure.app.agents.subject import agent_event_row, input_of_row
 from tenure.app.agents.views import holdings_of, stored_spec
 from tenure.app.events import acknowledgements
 from tenure.app.operations.admission import Admission, refuse_locked
-from tenure.app.operations.commands import turn_back
+from tenure.app.operations.commands import build_compensation
 from tenure.app.operations.handle import encode, input_of, load_handle
 from tenure.app.operations.record_change import build_record
 from tenure.app.plane import Plane
@@ -37,7 +37,7 @@ from tenure.plans.agents.inputs import (
     plain_fields,
 )
 from tenure.plans.agents.lifecycle import VERBS, read_options
-from tenure.ports.store import Change, Is, Put, Ring, Row, Set, Writes
+from tenure.ports.store import Change, Is, Put, Row, Set, WakeHint, Writes
 
 
 async def admit_verb(
@@ -80,9 +80,9 @@ async def admit_verb(
         closing = await _notify_lock_holder(plane, one, by=operation, now=now)
         guards += closing.guards
         writes += closing.writes
-    rings = tuple(Ring(one, interrupt=True) for one in closed)
+    wake_hints = tuple(WakeHint(one, interrupt=True) for one in closed)
     stored = plain_fields(options, start.input)
-    return Admission(uid, generation, guards, writes, stored, rings)
+    return Admission(uid, generation, guards, writes, stored, wake_hints)
 
 
 class VerbStart(NamedTuple):
@@ -151,7 +151,7 @@ async def _read_input(
     holds = await holdings_of(plane, caller.tenant, uid)
     values = VerbInput(
         name=row.name,
-        was=core.resting_state_of(AgentState(row.state)),
+        was=core.state_if_undone(AgentState(row.state)),
         after=row.operation or "",
         spec=stored.spec,
         runtime=stored.runtime,
@@ -173,22 +173,22 @@ async def _notify_lock_holder(plane: Plane, holder: str, *, by: str, now: float)
     `by` is the operation that closes the agent.
     """
     try:
-        live = await load_handle(plane.store, plane.catalogue, plane.id, holder)
+        handle = await load_handle(plane.store, plane.catalogue, plane.id, holder)
     except PlanUnknown as unknown:
         message = (
             f"operation {holder} has the lock of this agent, and {unknown}; nothing was changed,"
             " send the request to a process of the newer release"
         )
         raise PlanUnknown(message, plan=unknown.plan) from None
-    if live is None or live.progress.end is not None:
+    if handle is None or handle.progress.end is not None:
         return Change("", (), ())  # the operation has just ended: a guard on the agent's row fails
-    live.due_at = None
-    if live.progress.compensating_at is None:
+    handle.due_at = None
+    if handle.progress.compensating_at is None:
         why = {"why": f"the agent was closed by operation {by}", "closed": by}
-        if (back := turn_back(live, why, now)) is not None:
+        if (back := build_compensation(handle, why, now)) is not None:
             return back.change.plain()
     body = {"signal": CLOSED, "payload": by, "by": by}
-    return build_record(live, RecordKind.SIGNALLED, "", body, now).change.plain()
+    return build_record(handle, RecordKind.SIGNALLED, "", body, now).change.plain()
 
 
 # --- a queued verb --------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def _enqueue(
     queued = QueuedInput(
         name=row.name,
         principal=caller.principal,
-        was=core.resting_state_of(AgentState(row.state)),
+        was=core.state_if_undone(AgentState(row.state)),
         after=str(holder),
     )
     guards, writes = (Is("agent", (uid,), free),), (Set("agent", (uid,), taken), audit_row)

@@ -24,7 +24,7 @@ from tenure.core.records import OperationRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.plans.agents.lifecycle import WAITED_FOR
 from tenure.ports.plane_api import MissingAcknowledgement
-from tenure.ports.store import Change, ChangePart, Drop, Is, Put, Ring, Row, Set, Writes
+from tenure.ports.store import Change, ChangePart, Drop, Is, Put, Row, Set, WakeHint, Writes
 
 
 class AcknowledgementView(NamedTuple):
@@ -177,14 +177,14 @@ async def _settle(
         audit_row = entry(caller, action, target=key[1], now=now, operation=key[0], **details)
         guards: tuple[Is, ...] = (Is("awaited", key, {"acknowledged_at": None}),)
         writes: Writes = (settled, audit_row)
-        live = await load_handle(plane.store, plane.catalogue, plane.id, key[0])
-        if live is not None and live.progress.end is None:
-            live.due_at = None  # so that it is set: a poll may have moved it
+        handle = await load_handle(plane.store, plane.catalogue, plane.id, key[0])
+        if handle is not None and handle.progress.end is None:
+            handle.due_at = None  # so that it is set: a poll may have moved it
             body = {"signal": ACKNOWLEDGED, "payload": key[1], "by": caller.principal}
-            change = build_record(live, RecordKind.SIGNALLED, "", body, now).change.plain()
+            change = build_record(handle, RecordKind.SIGNALLED, "", body, now).change.plain()
             guards += change.guards
             writes += change.writes
-        change = Change("", guards, writes, ring=Ring(key[0]))
+        change = Change("", guards, writes, wake_hint=WakeHint(key[0]))
         view = await _view(plane, {**row, **columns})
         refused = await idempotency.commit(plane, change, view)
         if refused is None:

@@ -99,7 +99,7 @@ async def create_subscription(
     who, hook = (caller.tenant, caller.principal), request.kind is SubscriptionKind.WEBHOOK
     idempotent = identify(*who, SUBSCRIPTIONS, idempotency_key, request._asdict(), has_secret=hook)
     now = plane.store.now()
-    if earlier := await idempotent.find_holder(plane, now):
+    if earlier := await idempotent.find_named_id(plane, now):
         return await _repeat_answer(plane, caller, earlier, idempotent)
     agent = await _check_request(plane, caller, request)
     name = uuid7(now, plane.entropy.bits())
@@ -130,7 +130,7 @@ async def create_subscription(
             owned = await _ownership_edges(plane, caller, agent, name, now=now)
         except Conflict:
             # The conflict may be with the same request, carried out since we read its key.
-            if earlier := await idempotent.find_holder(plane, now):
+            if earlier := await idempotent.find_named_id(plane, now):
                 return await _repeat_answer(plane, caller, earlier, idempotent)
             raise
         guards = (*place.guards, *owned.guards)
@@ -138,7 +138,7 @@ async def create_subscription(
         if await plane.store.commit(change) is None:
             break
         # Another subscription was created, or one of the agents has changed: read again.
-        if earlier := await idempotent.find_holder(plane, now):
+        if earlier := await idempotent.find_named_id(plane, now):
             return await _repeat_answer(plane, caller, earlier, idempotent)
     plane.subscription_changes.notify()
     return await get_subscription(plane, caller, name), secret_shown
@@ -205,12 +205,12 @@ async def _ownership_edges(
     """
     guards: tuple[Is, ...] = ()
     writes: tuple[Put, ...] = ()
-    asks = await ownership.agent_that_asks(plane, caller)
+    asks = await ownership.requesting_agent(plane, caller)
     if asks is not None:
         guards += await ownership.guards_below(plane, asks)
     about = await plane.store.find(AgentRecord, (agent,)) if agent else None
     if about is not None:
-        if about.state in ownership.GOING:
+        if about.state in ownership.DELETION_STATES:
             message = f"agent {about.name} is {about.state}: nobody subscribes to it now"
             raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=agent)
         guards += (Is("agent", (agent,), {"tenant": caller.tenant, "state": about.state}),)
@@ -261,7 +261,7 @@ async def rotate_secret(
     who = caller.tenant, caller.principal
     idempotent = identify(*who, "rotate", idempotency_key, name, has_secret=True)
     now = plane.store.now()
-    if earlier := await idempotent.find_holder(plane, now):
+    if earlier := await idempotent.find_named_id(plane, now):
         return await _repeat_answer(plane, caller, earlier, idempotent)
     row = await get_subscription_row(plane, caller, name)
     if row["secret"] is None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tenure.app.operations import views as operation_views
 from tenure.app.operations.handle import OUTBOX, OperationHandle
-from tenure.app.operations.idempotency import IdempotentRequest, identify, refuse_odd_key
+from tenure.app.operations.idempotency import IdempotentRequest, identify, validate_key
 from tenure.app.operations.plane import OperationsPlane
 from tenure.app.operations.reads import get_operation
 from tenure.app.operations.record_change import (
@@ -37,7 +37,7 @@ from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, INPUT_BYTES_MAX
 from tenure.core.operation import OperationState, RecordKind
 from tenure.core.records import AgentRecord
-from tenure.ports.store import Change, Header, Is, Line, Put, Ring, Set, Writes, together
+from tenure.ports.store import Change, Header, Is, Line, Put, Set, WakeHint, Writes, combine_hints
 
 LOCK = Header("agent", ("uid",), ("tenant", "generation", "operation"), adds=True)
 OPERATION = Header(
@@ -78,7 +78,7 @@ class Admission(NamedTuple):
     writes: Writes = ()
     input: Mapping[str, object] | None = None
     """The input of the steps, if it differs from the caller's input."""
-    rings: tuple[Ring, ...] = ()
+    wake_hints: tuple[WakeHint, ...] = ()
     """Other operations that are woken once this one is on disk, in any process."""
     headers: tuple[Header, ...] = ()
     lines: tuple[Line, ...] = ()
@@ -92,7 +92,7 @@ Admit = Callable[[float, str], Awaitable[Admission]]
 
 async def accept(plane: OperationsPlane, command: Accept) -> OperationView:
     """Accept an operation: when this returns, it is on disk and will end."""
-    refuse_odd_name("agent", command.agent or "new")
+    validate_name("agent", command.agent or "new")
     return await submit(plane, command, partial(_lock_row, plane, command))
 
 
@@ -104,13 +104,13 @@ async def submit(plane: OperationsPlane, command: Accept, admit: Admit) -> Opera
         raise Invalid(message)
     text, stored = encode_stored(command.input, "the input", INPUT_BYTES_MAX)
     subject = plane.catalogue.subject_of(plan.name)
-    refuse_odd_name("tenant", command.tenant)
-    refuse_odd_name("principal", command.principal)
-    refuse_odd_key(command.idempotency_key)
+    validate_name("tenant", command.tenant)
+    validate_name("principal", command.principal)
+    validate_key(command.idempotency_key)
     idempotent = _identify(command) if command.idempotency_key else None
     while True:
         now = plane.store.now()
-        earlier = None if idempotent is None else await idempotent.find_holder(plane, now)
+        earlier = None if idempotent is None else await idempotent.find_named_id(plane, now)
         if earlier:
             return await get_operation(plane, command.tenant, earlier)
         operation = uuid7(now, plane.entropy.bits())
@@ -118,13 +118,13 @@ async def submit(plane: OperationsPlane, command: Accept, admit: Admit) -> Opera
             admission = await admit(now, operation)
         except Conflict:
             # The conflict may be with the same request, which was accepted since we read its key.
-            twin = None if idempotent is None else await idempotent.find_holder(plane, now)
+            twin = None if idempotent is None else await idempotent.find_named_id(plane, now)
             if not twin:
                 raise
             return await get_operation(plane, command.tenant, twin)
         if admission.input is not None:
             text, stored = encode_stored(admission.input, "the input", INPUT_BYTES_MAX)
-        live = OperationHandle(
+        handle = OperationHandle(
             operation,
             tenant=command.tenant,
             kind=plan.name,
@@ -137,25 +137,25 @@ async def submit(plane: OperationsPlane, command: Accept, admit: Admit) -> Opera
         )
         worker = plane.engine.worker
         if worker:
-            live.token, live.worker, live.state = 1, worker, OperationState.RUNNING
+            handle.token, handle.worker, handle.state = 1, worker, OperationState.RUNNING
         key_rows = () if idempotent is None else idempotent.rows(operation, now)
-        pending = _acceptance(live, command.principal, admission, key_rows, text=text, now=now)
+        pending = _acceptance(handle, command.principal, admission, key_rows, text=text, now=now)
         try:
             refused = await plane.store.commit(pending.change)
         except CommitUnknown as error:
-            message = f"{error} Whether operation {live.id} was accepted is known then."
+            message = f"{error} Whether operation {handle.id} was accepted is known then."
             raise type(error)(message) from None
         if refused is None:
-            live.progress.since = now
-            pending.apply_to(live)
-            for ring in admission.rings:
-                plane.engine.wake(ring.operation, interrupt=ring.interrupt)
-            plane.engine.take(live)
-            return operation_views.view_accepted(live, now)
+            handle.progress.since = now
+            pending.apply_to(handle)
+            for wake_hint in admission.wake_hints:
+                plane.engine.wake(wake_hint.operation, interrupt=wake_hint.interrupt)
+            plane.engine.take(handle)
+            return operation_views.view_accepted(handle, now)
 
 
 def _acceptance(
-    live: OperationHandle,
+    handle: OperationHandle,
     principal: str,
     admission: Admission,
     key_rows: tuple[Put, ...],
@@ -167,22 +167,26 @@ def _acceptance(
     headers = [*admission.headers, OPERATION, JOURNAL, OUTBOX]
     lines: list[Line] = [
         *admission.lines,
-        (live.id, live.tenant, principal, live.kind, live.plan.digest, live.agent,
-         live.generation, live.state, 1, live.token, live.worker, 0.0, text, now, now),
-        (live.id, 1, live.tenant, RecordKind.ACCEPTED, "", now, "{}"),
-        event_line(live, RecordKind.ACCEPTED, "", live.state, now=now, first=admission.is_new),
+        (handle.id, handle.tenant, principal, handle.kind, handle.plan.digest, handle.agent,
+         handle.generation, handle.state, 1, handle.token, handle.worker, 0.0, text, now, now),
+        (handle.id, 1, handle.tenant, RecordKind.ACCEPTED, "", now, "{}"),
+        event_line(handle, RecordKind.ACCEPTED, "", handle.state, now=now, first=admission.is_new),
     ]  # fmt: skip
-    fresh = intend_stage(live, 0, headers, lines)
-    waits_for_space = not live.subject.may_use_reserve(live.kind)
-    rings = admission.rings if live.worker else (Ring(live.id, unclaimed=True), *admission.rings)
+    fresh = intend_stage(handle, 0, headers, lines)
+    waits_for_space = not handle.subject.may_use_reserve(handle.kind)
+    wake_hints = (
+        admission.wake_hints
+        if handle.worker
+        else (WakeHint(handle.id, unclaimed=True), *admission.wake_hints)
+    )
     change = Change(
-        live.id, admission.guards, key_rows, waits_for_space,
-        ring=together(*rings), headers=headers, lines=lines,
+        handle.id, admission.guards, key_rows, waits_for_space,
+        wake_hint=combine_hints(*wake_hints), headers=headers, lines=lines,
     )  # fmt: skip
     if admission.writes:  # first, so that events of the agent precede those of the operation
         change = change.plain()
         change = replace(change, writes=admission.writes + change.writes)
-    return PendingChange(change, live.progress, live.state, 0.0, 1, {}, fresh)
+    return PendingChange(change, handle.progress, handle.state, 0.0, 1, {}, fresh)
 
 
 def _identify(command: Accept) -> IdempotentRequest:
@@ -191,7 +195,7 @@ def _identify(command: Accept) -> IdempotentRequest:
     return identify(*who, command.route, command.idempotency_key, request, names_operation=True)
 
 
-def refuse_odd_name(what: str, name: object) -> None:
+def validate_name(what: str, name: object) -> None:
     """Check that this is a usable name; Invalid or LimitExceeded if it is not."""
     if not isinstance(name, str) or not name.isprintable() or not name:
         message = f"a {what} is named by printable text, not by {name!r}"

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tenure.app.operations import reads
 from tenure.app.operations import views as operation_views
-from tenure.app.operations.admission import refuse_odd_name
+from tenure.app.operations.admission import validate_name
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, identify
 from tenure.app.operations.plane import OperationsPlane
@@ -25,11 +25,11 @@ from tenure.core.limits import SIGNALS_MAX
 from tenure.core.operation import IntentState, OperationState, RecordKind
 from tenure.core.records import OperationRecord
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.operator_rows import OperatorVerb
-from tenure.ports.store import Change, Ring
+from tenure.ports.operator_rows import OperatorCommand
+from tenure.ports.store import Change, WakeHint
 
 
-class VerbRequest(NamedTuple):
+class CommandRequest(NamedTuple):
     """A caller's request for a verb on an operation."""
 
     verb: str
@@ -47,29 +47,29 @@ async def cancel(
 ) -> OperationView:
     """Undo the operation; Conflict `past_pivot` once the pivot has begun, `ended` after its end."""
 
-    def decide(live: OperationHandle, now: float) -> PendingChange | None:
-        if live.progress.compensating_at is not None:
+    def decide(handle: OperationHandle, now: float) -> PendingChange | None:
+        if handle.progress.compensating_at is not None:
             return None  # being undone already
-        back = turn_back(live, {"why": f"cancelled by {caller.principal}"}, now)
+        back = build_compensation(handle, {"why": f"cancelled by {caller.principal}"}, now)
         if back is None:
-            pivot = live.plan.stages[live.plan.pivot_stage][0].name
+            pivot = handle.plan.stages[handle.plan.pivot_stage][0].name
             message = f"{pivot} is under way or done; after it the operation only goes forward"
-            raise Conflict(message, code=ConflictCode.PAST_PIVOT, holder=live.id)
+            raise Conflict(message, code=ConflictCode.PAST_PIVOT, holder=handle.id)
         return back
 
-    request = VerbRequest("cancel", idempotency_key, checks_cancel=True, interrupt=True)
+    request = CommandRequest("cancel", idempotency_key, checks_cancel=True, interrupt=True)
     return await _decide(plane, caller, operation, decide, request)
 
 
-def turn_back(
-    live: OperationHandle, body: Mapping[str, object], now: float
+def build_compensation(
+    handle: OperationHandle, body: Mapping[str, object], now: float
 ) -> PendingChange | None:
     """The record that the operation is undone from now on; None if it is past its pivot."""
-    unclaimed = live.state is OperationState.PENDING
-    if not unclaimed and saga.past_pivot(live.plan, live.progress):
+    unclaimed = handle.state is OperationState.PENDING
+    if not unclaimed and saga.past_pivot(handle.plan, handle.progress):
         return None
     record_body = {**body, "unclaimed": True} if unclaimed else body
-    return build_record(live, RecordKind.COMPENSATING, "", record_body, now)
+    return build_record(handle, RecordKind.COMPENSATING, "", record_body, now)
 
 
 async def signal(
@@ -86,21 +86,23 @@ async def signal(
     The same idempotency key and request deliver one signal for a day, also after the operation has
     ended.
     """
-    refuse_odd_name("signal", name)
+    validate_name("signal", name)
     if name.startswith("tenure:"):
         message = f"a signal of a caller is not called {name!r}: what begins with tenure: is ours"
         raise Invalid(message)
 
-    def decide(live: OperationHandle, now: float) -> PendingChange:
-        count = sum(len(payloads) for payloads in live.progress.signals.values())
+    def decide(handle: OperationHandle, now: float) -> PendingChange:
+        count = sum(len(payloads) for payloads in handle.progress.signals.values())
         if count >= SIGNALS_MAX:
-            message = f"operation {live.id} has {count} signals already, which is the most it keeps"
+            message = (
+                f"operation {handle.id} has {count} signals already, which is the most it keeps"
+            )
             raise LimitExceeded(message)
         body = {"signal": name, "payload": payload, "by": caller.principal}
-        return build_record(live, RecordKind.SIGNALLED, "", body, now)
+        return build_record(handle, RecordKind.SIGNALLED, "", body, now)
 
     _, plain = encode_stored(payload)
-    request = VerbRequest("signal", idempotency_key, {"name": name, "payload": plain})
+    request = CommandRequest("signal", idempotency_key, {"name": name, "payload": plain})
     return await _decide(plane, caller, operation, decide, request)
 
 
@@ -109,14 +111,14 @@ async def retry(
 ) -> OperationView:
     """Try the stuck steps again now, with a new deadline."""
 
-    def decide(live: OperationHandle, now: float) -> PendingChange:
-        _must_be_stuck(live)
-        intents = decisions.retry(live.progress)
+    def decide(handle: OperationHandle, now: float) -> PendingChange:
+        _must_be_stuck(handle)
+        intents = decisions.retry(handle.progress)
         return build_record(
-            live, RecordKind.RETRIED, "", {"by": caller.principal}, now, intents=intents
+            handle, RecordKind.RETRIED, "", {"by": caller.principal}, now, intents=intents
         )
 
-    return await _decide(plane, caller, operation, decide, VerbRequest("retry", idempotency_key))
+    return await _decide(plane, caller, operation, decide, CommandRequest("retry", idempotency_key))
 
 
 async def adopt(
@@ -130,15 +132,15 @@ async def adopt(
 ) -> OperationView:
     """Record an operator's statement that a stuck step happened: it is done, with this result."""
 
-    def decide(live: OperationHandle, now: float) -> PendingChange:
-        _must_be_stuck(live, step)
-        if live.progress.compensating_at is not None and live.plan.steps[step].undoes:
-            message = f"operation {live.id} is being undone; say mark-absent or abandon"
-            raise Conflict(message, code=ConflictCode.COMPENSATING, holder=live.id)
-        intents = decisions.adopt(live.intents[step], caller.principal)
-        return build_record(live, RecordKind.ADOPTED, step, result, now, intents=intents)
+    def decide(handle: OperationHandle, now: float) -> PendingChange:
+        _must_be_stuck(handle, step)
+        if handle.progress.compensating_at is not None and handle.plan.steps[step].undoes:
+            message = f"operation {handle.id} is being undone; say mark-absent or abandon"
+            raise Conflict(message, code=ConflictCode.COMPENSATING, holder=handle.id)
+        intents = decisions.adopt(handle.intents[step], caller.principal)
+        return build_record(handle, RecordKind.ADOPTED, step, result, now, intents=intents)
 
-    request = VerbRequest("adopt", idempotency_key, {"step": step, "result": result})
+    request = CommandRequest("adopt", idempotency_key, {"step": step, "result": result})
     return await _decide(plane, caller, operation, decide, request)
 
 
@@ -150,14 +152,14 @@ async def mark_absent(
     The step is performed again, or counts as undone if the operation is being undone.
     """
 
-    def decide(live: OperationHandle, now: float) -> PendingChange:
-        _must_be_stuck(live, step)
-        intents = decisions.mark_absent(live.progress, live.intents[step], caller.principal)
+    def decide(handle: OperationHandle, now: float) -> PendingChange:
+        _must_be_stuck(handle, step)
+        intents = decisions.mark_absent(handle.progress, handle.intents[step], caller.principal)
         return build_record(
-            live, RecordKind.MARKED_ABSENT, step, {"by": caller.principal}, now, intents=intents
+            handle, RecordKind.MARKED_ABSENT, step, {"by": caller.principal}, now, intents=intents
         )
 
-    request = VerbRequest("mark_absent", idempotency_key, {"step": step})
+    request = CommandRequest("mark_absent", idempotency_key, {"step": step})
     return await _decide(plane, caller, operation, decide, request)
 
 
@@ -166,17 +168,17 @@ async def abandon(
 ) -> OperationView:
     """End a stuck operation as it is; the answer lists the resources that are left behind."""
 
-    def decide(live: OperationHandle, now: float) -> PendingChange:
-        _must_be_stuck(live)
+    def decide(handle: OperationHandle, now: float) -> PendingChange:
+        _must_be_stuck(handle)
         left = [
             {"step": intent.step, "key": intent.key, "state": intent.state}
-            for intent in live.intents.values()
+            for intent in handle.intents.values()
             if intent.state is not IntentState.BURNED
         ]
         body = {"by": caller.principal, "left": left}
-        return build_record(live, RecordKind.ABANDONED, "", body, now)
+        return build_record(handle, RecordKind.ABANDONED, "", body, now)
 
-    request = VerbRequest("abandon", idempotency_key, interrupt=True)
+    request = CommandRequest("abandon", idempotency_key, interrupt=True)
     return await _decide(plane, caller, operation, decide, request)
 
 
@@ -187,16 +189,18 @@ async def _refuse_cancel(plane: OperationsPlane, tenant: str, operation: str) ->
         await plane.catalogue.subject_of(row.kind).refuse_cancel(plane.store, row)
 
 
-def _must_be_stuck(live: OperationHandle, step: str = "") -> None:
-    if step and step not in live.plan.steps:
-        message = f"operation {live.id} has no step {step!r}; it has {', '.join(live.plan.steps)}"
+def _must_be_stuck(handle: OperationHandle, step: str = "") -> None:
+    if step and step not in handle.plan.steps:
+        message = (
+            f"operation {handle.id} has no step {step!r}; it has {', '.join(handle.plan.steps)}"
+        )
         raise NotFound(message)
-    if not live.progress.stuck or (step and step not in live.progress.stuck):
-        stuck = ", ".join(sorted(live.progress.stuck))
-        what = f"step {step} of operation {live.id}" if step else f"operation {live.id}"
-        there = f"stuck there: {stuck}" if stuck else f"it is {live.state}; cancel it, or wait"
+    if not handle.progress.stuck or (step and step not in handle.progress.stuck):
+        stuck = ", ".join(sorted(handle.progress.stuck))
+        what = f"step {step} of operation {handle.id}" if step else f"operation {handle.id}"
+        there = f"stuck there: {stuck}" if stuck else f"it is {handle.state}; cancel it, or wait"
         message = f"{what} is not stuck: {there}"
-        raise Conflict(message, code=ConflictCode.NOT_STUCK, holder=live.id)
+        raise Conflict(message, code=ConflictCode.NOT_STUCK, holder=handle.id)
 
 
 async def _decide(
@@ -204,44 +208,47 @@ async def _decide(
     caller: Caller,
     operation: str,
     decide: Callable[[OperationHandle, float], PendingChange | None],
-    request: VerbRequest,
+    request: CommandRequest,
 ) -> OperationView:
     """Commit the change that `decide` returns; read and decide again if the operation changed."""
     require(caller, Role.OPERATOR)
     idempotent = _identify(caller, operation, request)
     while True:
-        if idempotent.has_key and await idempotent.find_holder(plane, plane.store.now()):
+        if idempotent.has_key and await idempotent.find_named_id(plane, plane.store.now()):
             return await reads.get_operation(plane, caller.tenant, operation)
-        live, row = await reads.read_own(plane, caller.tenant, operation)
-        live.due_at = None  # so that it is set: a poll may have moved it, and raises no revision
+        handle, row = await reads.read_own(plane, caller.tenant, operation)
+        handle.due_at = None  # so that it is set: a poll may have moved it, and raises no revision
         now = plane.store.now()
         try:
             if request.checks_cancel:
                 await _refuse_cancel(plane, caller.tenant, operation)
-            _refuse_ended(live)
-            pending = decide(live, now)
+            _refuse_ended(handle)
+            pending = decide(handle, now)
         except Conflict:
             # The conflict may be with this same request, carried out since we read its key.
-            if idempotent.has_key and await idempotent.find_holder(plane, now):
+            if idempotent.has_key and await idempotent.find_named_id(plane, now):
                 continue
             raise
         key_rows = idempotent.rows(operation, now)
         if pending is None:
             if not key_rows or await plane.store.commit(Change("", (), key_rows)) is None:
-                return operation_views.view_operation(live, row)
+                return operation_views.view_operation(handle, row)
             continue
-        verb = OperatorVerb(caller, request.verb, live, pending.seq, now)
+        verb = OperatorCommand(caller, request.verb, handle, pending.journal_length, now)
         writes = (*pending.change.writes, *plane.operator_rows(verb), *key_rows)
-        ring = Ring(operation, interrupt=request.interrupt)
-        if await plane.store.commit(replace(pending.change, writes=writes, ring=ring)) is None:
-            pending.apply_to(live)
+        wake_hint = WakeHint(operation, interrupt=request.interrupt)
+        if (
+            await plane.store.commit(replace(pending.change, writes=writes, wake_hint=wake_hint))
+            is None
+        ):
+            pending.apply_to(handle)
             plane.engine.wake(operation, interrupt=request.interrupt)
-            ended_at = None if live.progress.end is None else now
+            ended_at = None if handle.progress.end is None else now
             written = row._replace(updated_at=now, ended_at=ended_at)
-            return operation_views.view_operation(live, written)
+            return operation_views.view_operation(handle, written)
 
 
-def _identify(caller: Caller, operation: str, request: VerbRequest) -> IdempotentRequest:
+def _identify(caller: Caller, operation: str, request: CommandRequest) -> IdempotentRequest:
     if not request.idempotency_key:
         return WITHOUT_KEY
     return identify(
@@ -254,7 +261,7 @@ def _identify(caller: Caller, operation: str, request: VerbRequest) -> Idempoten
     )
 
 
-def _refuse_ended(live: OperationHandle) -> None:
-    if live.progress.end is not None:
-        message = f"operation {live.id} has ended as {live.progress.end}"
-        raise Conflict(message, code=ConflictCode.ENDED, holder=live.id)
+def _refuse_ended(handle: OperationHandle) -> None:
+    if handle.progress.end is not None:
+        message = f"operation {handle.id} has ended as {handle.progress.end}"
+        raise Conflict(message, code=ConflictCode.ENDED, holder=handle.id)

@@ -1,10 +1,11 @@
-"""Performs one move of one operation and records how it ended.
+"""Performs one move of one operation and writes its outcome to the journal.
 
-A crash between performing and recording repeats a move and never skips one.  Every record of a
-move guards its intent's token and the operation's revision.  If only the revision has changed, the
-executor reads the operation and decides again.  If the token has changed, another worker performs
-the step now: the executor stops with LeaseLost and writes nothing.  `tenure.core.saga` decides what
-a record means.
+Every create, delete and recovery passes through here: an engine calls `perform` for each move.  A
+crash between the call and the journal entry repeats the move and never skips one.  The commit of an
+entry is guarded by the token of the step's intent and by the operation's revision.  If only the
+revision has changed, the executor reads the operation and decides again.  If the token has changed,
+another worker performs the step now: the executor stops with StaleToken and writes nothing.
+`tenure.core.saga` decides what is written.
 """
 
 import asyncio
@@ -20,11 +21,11 @@ from tenure.core import saga
 from tenure.core.endings import Absent, Done, Ending, NotYet, PerformedMove, Waiting, error_text
 from tenure.core.errors import (
     Invalid,
-    LeaseLost,
     LimitExceeded,
     OutcomeUnknown,
     ProviderError,
     Rejected,
+    StaleToken,
     StoreClosed,
     StoreError,
     Unavailable,
@@ -75,66 +76,66 @@ class Executor:
         self._limits = CallLimits()
 
     async def load(self, operation: str, token: int) -> OperationHandle | None:
-        """Read an operation; None if it has ended.  LeaseLost if this token no longer holds it."""
-        live = await _retry_read(
+        """Read an operation; None if it has ended.  StaleToken if this token no longer holds it."""
+        handle = await _retry_read(
             lambda: load_handle(self._store, self._catalogue, self._plane, operation)
         )
-        if live is None or live.token != token:
-            raise LeaseLost(operation)
-        return None if live.progress.end is not None else live
+        if handle is None or handle.token != token:
+            raise StaleToken(operation)
+        return None if handle.progress.end is not None else handle
 
-    async def refresh(self, live: OperationHandle) -> None:
+    async def refresh(self, handle: OperationHandle) -> None:
         """Read the operation again in place, after something else was recorded for it."""
-        loaded = await _retry_read(lambda: self._store.load(live.id))
-        if loaded is None or loaded.operation.token != live.token:
-            raise LeaseLost(live.id)
-        live.update(loaded.operation)
-        live.merge(loaded.intents, live.fold(loaded.journal))
+        loaded = await _retry_read(lambda: self._store.load(handle.id))
+        if loaded is None or loaded.operation.token != handle.token:
+            raise StaleToken(handle.id)
+        handle.update(loaded.operation)
+        handle.merge(loaded.intents, handle.fold(loaded.journal))
 
-    def moves(self, live: OperationHandle, at: float | None = None) -> Moves:
+    def moves(self, handle: OperationHandle, at: float | None = None) -> Moves:
         """The moves to perform now, or at `at` if nothing else happens until then."""
-        plan, progress, intents = live.plan, live.progress, live.intents
-        straight = saga.sole_due_move(plan, progress, intents)
-        if straight is not None:
-            return straight
+        plan, progress, intents = handle.plan, handle.progress, handle.intents
+        sole = saga.sole_due_move(plan, progress, intents)
+        if sole is not None:
+            return sole
         return saga.next_moves(plan, progress, intents, self._now() if at is None else at)
 
     def perform(
-        self, live: OperationHandle, move: Move, task: asyncio.Task[None] | None = None
+        self, handle: OperationHandle, move: Move, task: asyncio.Task[None] | None = None
     ) -> Coroutine[None, None, None]:
         """Perform one move and record how it ended; the step is busy from this very call on."""
-        live.intents[move.step.name].busy = True
-        if live.progress.stuck and live.lock is None:  # older undos go on beside a stuck one
-            live.lock = asyncio.Lock()
-        return self._perform(live, move, task)
+        handle.intents[move.step.name].busy = True
+        if handle.progress.stuck and handle.lock is None:  # older undos go on beside a stuck one
+            handle.lock = asyncio.Lock()
+        return self._perform(handle, move, task)
 
     async def _perform(
-        self, live: OperationHandle, move: Move, task: asyncio.Task[None] | None
+        self, handle: OperationHandle, move: Move, task: asyncio.Task[None] | None
     ) -> None:
         """Call the step, then record its end; decide again if the record is refused.
 
-        LeaseLost if the step's token was raised meanwhile: another worker performs it now.
+        StaleToken if the step's token was raised meanwhile: another worker performs it now.
         """
         (act, step), started_at = move, self._now()
-        signals = live.progress.signals  # those that the call can see
+        signals = handle.progress.signals  # those that the call can see
         ending: object = None
         lock: asyncio.Lock | None = None
         try:
             if act is not GIVE_UP and act is not FORGET:  # those are decisions: no call
-                ending = await self._call(live, move, task or _this_task(), started_at)
+                ending = await self._call(handle, move, task or _this_task(), started_at)
             end = ending if type(ending) is Done else _check_ending(ending)
-            if live.lock is not None:  # several moves of it may end at the same time
-                lock = await _acquire(live.lock)
+            if handle.lock is not None:  # several moves of it may end at the same time
+                lock = await _acquire(handle.lock)
             if self._observe is not None:
-                self._report(live, move, end, started_at)
-            token, standing = live.intents[step.name].token, _NO_TOMBSTONES
-            while saga.is_relevant(live.progress, move, end):
-                pending = self._settle(live, move, end, started_at, signals)
+                self._report(handle, move, end, started_at)
+            token, existing_tombstones = handle.intents[step.name].token, _NO_TOMBSTONES
+            while saga.is_relevant(handle.progress, move, end):
+                pending = self._build_change(handle, move, end, started_at, signals)
                 if not isinstance(pending, PendingChange):
                     end = pending
                     continue
                 try:
-                    change = renew_tombstones(pending.change, standing)
+                    change = renew_tombstones(pending.change, existing_tombstones)
                     refused = await self._store.commit(change)
                 except StoreClosed:
                     raise
@@ -142,31 +143,33 @@ class Executor:
                     await asyncio.sleep(STORE_RETRY_SECONDS)
                     continue
                 if refused is None:
-                    pending.apply_to(live)
+                    pending.apply_to(handle)
                     return
                 if refused.what.table == "tombstone":
-                    standing ^= {cast(Key, refused.what.key)}  # it exists already, or is gone again
+                    existing_tombstones ^= {
+                        cast(Key, refused.what.key)
+                    }  # it exists already, or is gone again
                 else:
-                    await self._read_again(live, step, token)
+                    await self._read_again(handle, step, token)
         finally:
-            live.intents[step.name].busy = False
+            handle.intents[step.name].busy = False
             if lock is not None:
                 lock.release()
 
-    async def _read_again(self, live: OperationHandle, step: Step, token: int) -> None:
-        """Read what another worker has recorded; LeaseLost if the step is no longer ours."""
-        await self.refresh(live)
-        if live.intents[step.name].token != token:
-            raise LeaseLost(live.id)
+    async def _read_again(self, handle: OperationHandle, step: Step, token: int) -> None:
+        """Read what another worker has recorded; StaleToken if the step is no longer ours."""
+        await self.refresh(handle)
+        if handle.intents[step.name].token != token:
+            raise StaleToken(handle.id)
 
     async def _call(
-        self, live: OperationHandle, move: Move, task: "asyncio.Task[None]", started_at: float
+        self, handle: OperationHandle, move: Move, task: "asyncio.Task[None]", started_at: float
     ) -> object:
         """Call the step and return its ending; an unexpected exception is OutcomeUnknown."""
         act, step = move
         ending: object
         cancelled = False
-        call = self._begin(live, move, task, started_at)
+        call = self._begin(handle, move, task, started_at)
         try:
             ending = await (step.do if act is DO else _function(move))(call)
         except ProviderError as error:
@@ -179,7 +182,7 @@ class Executor:
         except BaseException as error:  # noqa: BLE001 (the call may have been applied)
             ending = OutcomeUnknown(f"{type(error).__name__}: {error_text(error)}")
         finally:
-            why = self._end(live, move, task)
+            why = self._end(handle, move, task)
         if why:
             cancelled = task.uncancel() > 0  # something else stops this task as well
             ending = OutcomeUnknown(why)
@@ -187,14 +190,14 @@ class Executor:
             raise asyncio.CancelledError
         return ending
 
-    def _settle(
-        self, live: OperationHandle, move: Move, end: Ending, started_at: float, signals: Signals
+    def _build_change(
+        self, handle: OperationHandle, move: Move, end: Ending, started_at: float, signals: Signals
     ) -> PendingChange | OutcomeUnknown:
         """The change that records this end; OutcomeUnknown if its result cannot be stored."""
         now, step = self._now(), move.step
-        outcome = saga.settle(
-            live.progress,
-            live.intents[step.name],
+        outcome = saga.decide_outcome(
+            handle.progress,
+            handle.intents[step.name],
             move,
             end,
             started_at=started_at,
@@ -203,52 +206,52 @@ class Executor:
             signals=signals,
         )
         try:
-            return record_outcome(live, step, outcome, now)
+            return record_outcome(handle, step, outcome, now)
         except (Invalid, LimitExceeded) as error:
             return OutcomeUnknown(str(error))
 
-    def _report(self, live: OperationHandle, move: Move, end: Ending, started_at: float) -> None:
+    def _report(self, handle: OperationHandle, move: Move, end: Ending, started_at: float) -> None:
         """Report the move to metrics and traces."""
-        attempt = live.intents[move.step.name].attempts
-        names = live.id, live.tenant, live.agent, live.kind, move.step.name, move.act
+        attempt = handle.intents[move.step.name].attempts
+        names = handle.id, handle.tenant, handle.agent, handle.kind, move.step.name, move.act
         observe = cast(Observe, self._observe)
         observe(PerformedMove(*names, end, attempt, started_at, self._now()))
 
     def _begin(
-        self, live: OperationHandle, move: Move, task: "asyncio.Task[None]", started_at: float
+        self, handle: OperationHandle, move: Move, task: "asyncio.Task[None]", started_at: float
     ) -> Call:
         """Start a call: from here on the outcome of a do is unknown until it has ended."""
-        (act, step), progress = move, live.progress
-        intent = live.intents[step.name]
+        (act, step), progress = move, handle.progress
+        intent = handle.intents[step.name]
         if act is DO and intent.unknown_since is None:
             intent.unknown_since = started_at
         if act is not UNDO:
-            live.calls = (*live.calls, task)
+            handle.calls = (*handle.calls, task)
         self._limits.begin(task, step.limits.call_seconds)
         return Call(
-            live.key_of(step),
-            live.input,
+            handle.key_of(step),
+            handle.input,
             progress.done,
             progress.signals,
             self._providers,
             intent.token,
             intent.attempts,
-            live.id,
+            handle.id,
             started_at,
             progress.since,
             self._api,
         )
 
-    def _end(self, live: OperationHandle, move: Move, task: "asyncio.Task[None]") -> str:
+    def _end(self, handle: OperationHandle, move: Move, task: "asyncio.Task[None]") -> str:
         """End a call; returns why it was stopped, or an empty string."""
         act, step = move
         if act is not UNDO:
-            live.calls = () if len(live.calls) == 1 else _without(live.calls, task)
+            handle.calls = () if len(handle.calls) == 1 else _without(handle.calls, task)
         return self._limits.end(task, step.limits.call_seconds)
 
-    def interrupt(self, live: OperationHandle) -> None:
+    def interrupt(self, handle: OperationHandle) -> None:
         """Stop the running calls of its do's; their outcome is then unknown."""
-        for task in live.calls:
+        for task in handle.calls:
             self._limits.stop(task, "the call was interrupted by a cancel")
 
     def ignores_cancellation(self, task: "asyncio.Task[None]") -> bool:

@@ -56,9 +56,9 @@ class OperationHandle:
     """An open operation in memory; a waiting operation is only rows, so its handle is dropped."""
 
     __slots__ = (
-        "agent", "calls", "due_at", "generation", "id", "input", "intents", "kind", "lock", "plan",
-        "plane", "progress", "revision", "seq", "sequence", "state", "stem", "subject", "tenant",
-        "token", "worker",
+        "agent", "calls", "due_at", "generation", "id", "input", "intents", "journal_length",
+        "kind", "lock", "plan", "plane", "progress", "revision", "sequence", "state", "stem",
+        "subject", "tenant", "token", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -89,7 +89,7 @@ class OperationHandle:
         """The counter that numbers the events of its agent."""
         self.progress = Progress()
         self.intents: dict[str, Intent] = {}
-        self.seq = 0
+        self.journal_length = 0
         self.revision = 0
         self.token = 0
         self.worker = ""
@@ -112,12 +112,12 @@ class OperationHandle:
     def fold(self, journal: Sequence[JournalRecord]) -> set[str]:
         """Fold the records that are new; returns the steps that they mark absent."""
         absent: set[str] = set()
-        for row in journal[self.seq :]:
+        for row in journal[self.journal_length :]:
             record = record_of(row)
             self.progress = saga.after(self.plan, self.progress, record)
             if record.kind is RecordKind.MARKED_ABSENT:
                 absent.add(record.step)
-        self.seq = len(journal)
+        self.journal_length = len(journal)
         return absent
 
     def merge(self, rows: Sequence[IntentRecord], absent: set[str]) -> None:
@@ -199,7 +199,7 @@ async def load_handle(
         body = cast(PlanRecord, await store.find(PlanRecord, (row.plan,))).body
         shown = read_only or row.ended_at is not None
         plan = catalogue.restore_to_show(body) if shown else catalogue.restore(body, row.plan)
-    live = OperationHandle(
+    handle = OperationHandle(
         operation,
         tenant=row.tenant,
         kind=row.kind,
@@ -210,9 +210,9 @@ async def load_handle(
         plane=plane,
         subject=catalogue.subject_of(row.kind),
     )
-    live.update(row)
-    live.merge(loaded.intents, live.fold(loaded.journal))
-    return live
+    handle.update(row)
+    handle.merge(loaded.intents, handle.fold(loaded.journal))
+    return handle
 
 
 def input_of(row: OperationRecord) -> Mapping[str, object]:
@@ -222,8 +222,8 @@ def input_of(row: OperationRecord) -> Mapping[str, object]:
 
 def record_of(row: JournalRecord) -> Record:
     """A journal row as the saga reads it."""
-    _, seq, _, kind, step, at, body = row
-    return Record(seq, RECORD_KINDS[kind], step, at, decode(body))
+    _, number, _, kind, step, at, body = row
+    return Record(number, RECORD_KINDS[kind], step, at, decode(body))
 
 
 def intent_of(row: IntentRecord) -> Intent:

@@ -4,7 +4,7 @@ The row of a key is part of the change that has the effect, so either both are s
 Of two equal requests at the same time the second is refused by that row and finds the first.
 
 A request can be answered again in two ways.  Its row names the operation or subscription that it
-made, and the command answers with that as it is now, if it is still there (`find_holder`, `rows`).
+made, and the command answers with its present state, if it still exists (`find_named_id`, `rows`).
 Or its row holds the first answer itself (`find_answer`, `commit`), sealed if a secret stands in it.
 A request whose effect is more than one commit, or lies in a provider, stores its row first, without
 an answer (`begin`): a request that is repeated after a crash goes on with what that row says.
@@ -97,7 +97,7 @@ class IdempotentRequest:
 
     # --------------------------------------------------- an operation or subscription is answered
 
-    async def find_holder(self, plane: OperationsPlane, now: float) -> str:
+    async def find_named_id(self, plane: OperationsPlane, now: float) -> str:
         """The id that the row of this key names; empty if the key is unused.
 
         Conflict `idempotency_mismatch` if it was used for another request.
@@ -263,7 +263,7 @@ def identify(
     has_secret: bool = False,
 ) -> IdempotentRequest:
     """The request under this key of the principal; each route has its own keys."""
-    refuse_odd_key(key)
+    validate_key(key)
     scope = (tenant, principal, route, key)
     return IdempotentRequest(
         scope, fingerprint(request), names_operation=names_operation, has_secret=has_secret
@@ -278,7 +278,7 @@ def fingerprint(request: object) -> str:
         raise Invalid(f"a request with an idempotency key is plain data: {error}") from None
 
 
-def refuse_odd_key(key: object) -> None:
+def validate_key(key: object) -> None:
     """Check an idempotency key; Invalid if it cannot be one.  An empty one means no key."""
     if not isinstance(key, str) or not (key.isprintable() and key.isascii()):
         message = f"an idempotency key is printable ASCII, not {key!a}"

@@ -9,15 +9,15 @@ from tenure.app.operations.plane import OperationsPlane
 from tenure.app.operations.views import OperationView
 from tenure.app.pages import every, page_of
 from tenure.core.errors import Invalid, NotFound
-from tenure.core.operation import SETTLED, OperationState, Record
+from tenure.core.operation import ENDED_OR_STUCK, OperationState, Record
 from tenure.core.records import OperationRecord
 from tenure.ports.store import LoadedOperation
 
 
 async def get_operation(plane: OperationsPlane, tenant: str, operation: str) -> OperationView:
     """One operation with its steps; NotFound if this tenant has none of that id."""
-    live, row = await read_own(plane, tenant, operation, read_only=True)
-    return operation_views.view_operation(live, row)
+    handle, row = await read_own(plane, tenant, operation, read_only=True)
+    return operation_views.view_operation(handle, row)
 
 
 async def records_after(
@@ -72,7 +72,7 @@ async def wait(
     while True:
         seen = await get_operation(plane, tenant, operation)
         left = until - plane.store.now()
-        if seen.state in SETTLED or left <= 0:
+        if seen.state in ENDED_OR_STUCK or left <= 0:
             return seen
         await plane.engine.wait(operation, min(left, 1.0))
 
@@ -81,9 +81,11 @@ async def read_own(
     plane: OperationsPlane, tenant: str, operation: str, *, read_only: bool = False
 ) -> tuple[OperationHandle, OperationRecord]:
     """An operation of this tenant, and its row; NotFound if the tenant has none of that id."""
-    live = await load_handle(plane.store, plane.catalogue, plane.id, operation, read_only=read_only)
-    row = None if live is None else await plane.store.find(OperationRecord, (operation,))
-    if live is None or row is None or row.tenant != tenant:
+    handle = await load_handle(
+        plane.store, plane.catalogue, plane.id, operation, read_only=read_only
+    )
+    row = None if handle is None else await plane.store.find(OperationRecord, (operation,))
+    if handle is None or row is None or row.tenant != tenant:
         message = f"there is no operation {operation}"
         raise NotFound(message)
-    return live, row
+    return handle, row

@@ -29,11 +29,22 @@ from tenure.core.operation import (
     Record,
     RecordKind,
 )
-from tenure.core.plain import refuse_odd
+from tenure.core.plain import require_plain_data
 from tenure.core.plan import Step
 from tenure.core.progress import Progress
 from tenure.core.saga import MoveOutcome
-from tenure.ports.store import Change, Header, HeaderGuard, Line, Next, Ring, Row, Set, Value, Write
+from tenure.ports.store import (
+    Change,
+    Header,
+    HeaderGuard,
+    Line,
+    Next,
+    Row,
+    Set,
+    Value,
+    WakeHint,
+    Write,
+)
 
 OPERATION_KEY, STEP_KEY = ("id",), ("operation", "step")
 JOURNAL = Header(
@@ -59,13 +70,13 @@ def encode_stored(
         packed = msgspec.json.encode(body)
         value = decode(packed)
     except (TypeError, ValueError, RecursionError) as error:
-        refuse_odd(body, what)  # its message names the odd value
+        require_plain_data(body, what)  # its message names the odd value
         message = f"{what} must be plain data: {error}"
         raise Invalid(message) from None
     if value != body or (
         len(packed) > SHALLOW and packed.count(b"[") + packed.count(b"{") > DEPTH_MAX
     ):
-        refuse_odd(body, what)  # a tuple is read back as a list
+        require_plain_data(body, what)  # a tuple is read back as a list
     if len(packed) > limit:
         message = f"{what} has at most {limit} bytes as JSON; this one has {len(packed)}"
         raise LimitExceeded(message)
@@ -79,44 +90,44 @@ class PendingChange(Struct):
     progress: Progress
     state: OperationState
     due_at: float | None
-    seq: int
+    journal_length: int
     intents: IntentChanges
     """Columns of intents that change, by step."""
     fresh: Sequence[Intent] = ()
     """Intents that are new."""
 
-    def apply_to(self, live: OperationHandle) -> None:
+    def apply_to(self, handle: OperationHandle) -> None:
         """Update the operation in memory, after the commit."""
-        if self.seq != live.seq:
-            live.seq = self.seq
-            live.revision += 1
-        live.progress = self.progress
-        live.state = self.state
-        live.due_at = self.due_at
+        if self.journal_length != handle.journal_length:
+            handle.journal_length = self.journal_length
+            handle.revision += 1
+        handle.progress = self.progress
+        handle.state = self.state
+        handle.due_at = self.due_at
         for step, columns in self.intents.items():
-            intent = live.intents[step]
+            intent = handle.intents[step]
             for name, value in columns.items():
                 setattr(intent, name, value)
         for fresh in self.fresh:
-            live.intents[fresh.step] = fresh
+            handle.intents[fresh.step] = fresh
 
 
 def record_outcome(
-    live: OperationHandle, step: Step, outcome: MoveOutcome, now: float
+    handle: OperationHandle, step: Step, outcome: MoveOutcome, now: float
 ) -> PendingChange:
     """The change for an ended move: a record with all that follows, or a poll's next due time."""
     if outcome.record is None:
-        return _record_poll(live, step, outcome, now)
+        return _record_poll(handle, step, outcome, now)
     kind, body = outcome.record
     intents = {step.name: outcome.intent}
-    token = live.intents[step.name].token
+    token = handle.intents[step.name].token
     return build_record(
-        live, kind, step.name, body, now, intents=intents, token=token, burned=outcome.burned
+        handle, kind, step.name, body, now, intents=intents, token=token, burned=outcome.burned
     )
 
 
 def build_record(
-    live: OperationHandle,
+    handle: OperationHandle,
     kind: RecordKind,
     step: str,
     body: object,
@@ -130,49 +141,49 @@ def build_record(
 
     With a `token` it is committed only while the step's intent has that token.
     """
-    name, seq, before = live.id, live.seq + 1, live.progress
+    name, journal_length, before = handle.id, handle.journal_length + 1, handle.progress
     text, value = encode_stored(body)  # later steps see the value as a restart would read it
-    progress = saga.after(live.plan, before, Record(seq, kind, step, now, value))
-    state = saga.state_of(live.plan, progress, live.intents)
-    if live.state is PENDING and state is RUNNING:
+    progress = saga.after(handle.plan, before, Record(journal_length, kind, step, now, value))
+    state = saga.state_of(handle.plan, progress, handle.intents)
+    if handle.state is PENDING and state is RUNNING:
         state = PENDING  # only a claim makes it run; a signal before the claim does not
     changes = intents or {}
     stuck = kind is RecordKind.STUCK and changes
-    due_at = _due_at(live, progress, _intents_after(live, changes), now) if stuck else 0.0
-    columns, values = _operation_columns(live, progress, state, due_at, kind=kind, now=now)
-    guard = (live.revision,) if token is None else (step, token, live.revision)
+    due_at = _due_at(handle, progress, _intents_after(handle, changes), now) if stuck else 0.0
+    columns, values = _operation_columns(handle, progress, state, due_at, kind=kind, now=now)
+    guard = (handle.revision,) if token is None else (step, token, handle.revision)
     headers = [_RECORDS[columns, token is None], JOURNAL, OUTBOX]
     lines: list[Line] = [
-        (name, live.revision + 1, now, *values, *guard),
-        (name, seq, live.tenant, kind, step, now, text),
-        event_line(live, kind, step, state, now=now, why=progress.cause),
+        (name, handle.revision + 1, now, *values, *guard),
+        (name, journal_length, handle.tenant, kind, step, now, text),
+        event_line(handle, kind, step, state, now=now, why=progress.cause),
     ]
     fresh: Sequence[Intent] = ()
     end = progress.end
     if end is None and progress.stage > before.stage:
-        fresh = intend_stage(live, progress.stage, headers, lines)
+        fresh = intend_stage(handle, progress.stage, headers, lines)
     if progress.compensating_at is not None and before.compensating_at is None:
-        changes = changes | decisions.compensate(live.plan, progress, live.intents)
+        changes = changes | decisions.compensate(handle.plan, progress, handle.intents)
     for one, changed in changes.items():
         if changed != IMPLIED_COLUMNS:
             headers.append(_INTENTS[tuple(changed)])
             lines.append((name, one, *changed.values()))
     writes: list[Write] = []
-    if end is not None or state is not live.state:
-        writes += live.subject.on_record(live, progress, state, now)
+    if end is not None or state is not handle.state:
+        writes += handle.subject.on_record(handle, progress, state, now)
     if burned:
         writes += _burn(burned, now)
     # Two processes may try for the same number: the id of the change tells them apart.
-    change = f"{name}/{seq}/{live.token if token is None else token}/{step or kind}"
+    change = f"{name}/{journal_length}/{handle.token if token is None else token}/{step or kind}"
     # Other processes may wait for the operation to end or to get stuck.
-    settled = end is not None or (state is STUCK and live.state is not STUCK)
-    ring = Ring(name) if settled else None
+    wakes_waiters = end is not None or (state is STUCK and handle.state is not STUCK)
+    wake_hint = WakeHint(name) if wakes_waiters else None
     return PendingChange(
-        Change(change, (), tuple(writes), ring=ring, headers=headers, lines=lines),
+        Change(change, (), tuple(writes), wake_hint=wake_hint, headers=headers, lines=lines),
         progress,
         state,
         due_at,
-        seq,
+        journal_length,
         changes,
         fresh,
     )
@@ -211,7 +222,7 @@ _POLL = Header(
 
 
 def _operation_columns(
-    live: OperationHandle,
+    handle: OperationHandle,
     progress: Progress,
     state: OperationState,
     due_at: float | None,
@@ -220,16 +231,18 @@ def _operation_columns(
     now: float,
 ) -> tuple[tuple[str, ...], tuple[Value, ...]]:
     """The columns that a record changes in the operation's row beside its revision, and values."""
-    old = live.progress
-    if state is live.state and due_at == live.due_at and progress.cause == old.cause:
+    old = handle.progress
+    if state is handle.state and due_at == handle.due_at and progress.cause == old.cause:
         return (), ()  # the most frequent case
     row: Row = {}
-    if state is not live.state:
-        if not OPERATION.permits(live.state, state):
-            message = f"operation {live.id}: {kind} leads from {live.state} to {state}: no such row"
+    if state is not handle.state:
+        if not OPERATION.permits(handle.state, state):
+            message = (
+                f"operation {handle.id}: {kind} leads from {handle.state} to {state}: no such row"
+            )
             raise Defect(message)
         row["state"] = state
-    if live.due_at != due_at:
+    if handle.due_at != due_at:
         row["due_at"] = due_at
     if progress.cause != old.cause:
         row["error"] = progress.cause
@@ -249,22 +262,22 @@ def _burn(burned: tuple[tuple[str, str], ...], now: float) -> list[Write]:
 
 
 def intend_stage(
-    live: OperationHandle, stage: int, headers: list[Header], lines: list[Line]
+    handle: OperationHandle, stage: int, headers: list[Header], lines: list[Line]
 ) -> list[Intent]:
     """Add an intent for every step of a stage: durable before the call leaves."""
     fresh: list[Intent] = []
-    for step in live.plan.stages[stage]:
-        new = Intent(step.name, step.slot, live.new_key(step), token=live.token)
+    for step in handle.plan.stages[stage]:
+        new = Intent(step.name, step.slot, handle.new_key(step), token=handle.token)
         headers.append(INTENT)
         lines.append(
-            (live.id, new.step, live.tenant, new.slot, new.key, new.state, new.token, 0, 0.0)
+            (handle.id, new.step, handle.tenant, new.slot, new.key, new.state, new.token, 0, 0.0)
         )
         fresh.append(new)
     return fresh
 
 
 def event_line(
-    live: OperationHandle,
+    handle: OperationHandle,
     kind: RecordKind,
     step: str,
     state: OperationState,
@@ -277,16 +290,16 @@ def event_line(
 
     `first`: no event of this agent was ever numbered.
     """
-    key = live.kind, kind, step, state
+    key = handle.kind, kind, step, state
     known = _EVENTS.get(key)
     if known is None:
-        data = {"kind": live.kind, "record": kind, "step": step, "state": state}
+        data = {"kind": handle.kind, "record": kind, "step": step, "state": state}
         known = _EVENTS[key] = event_of(kind, state), encode(data)
     name, body = known
     if why:
         body = f'{body[:-1]},"why":{_encode_cause(why)}}}'
-    sequence = Next(live.sequence.counter, begins=True) if first else live.sequence
-    return (POSITION, live.tenant, live.agent, live.id, name, now, body, sequence)
+    sequence = Next(handle.sequence.counter, begins=True) if first else handle.sequence
+    return (POSITION, handle.tenant, handle.agent, handle.id, name, now, body, sequence)
 
 
 _encode_cause = lru_cache(1_000)(encode)
@@ -296,37 +309,37 @@ _EVENTS: dict[tuple[str, RecordKind, str, OperationState], tuple[str, str]] = {}
 
 
 def _record_poll(
-    live: OperationHandle, step: Step, outcome: MoveOutcome, now: float
+    handle: OperationHandle, step: Step, outcome: MoveOutcome, now: float
 ) -> PendingChange:
     """The change for a poll: only the due time moves; journal and revision do not grow."""
     changes = {step.name: outcome.intent}
-    intents = _intents_after(live, changes)
-    due_at = _due_at(live, live.progress, intents, now)
-    state = saga.state_of(live.plan, live.progress, intents)
-    token, columns = live.intents[step.name].token, outcome.intent
+    intents = _intents_after(handle, changes)
+    due_at = _due_at(handle, handle.progress, intents, now)
+    state = saga.state_of(handle.plan, handle.progress, intents)
+    token, columns = handle.intents[step.name].token, outcome.intent
     headers = (_POLL, _INTENTS[tuple(columns)])
     lines: tuple[Line, ...] = (
-        (live.id, due_at, state, now, step.name, token, live.revision),
-        (live.id, step.name, *columns.values()),
+        (handle.id, due_at, state, now, step.name, token, handle.revision),
+        (handle.id, step.name, *columns.values()),
     )
     change = Change("", headers=headers, lines=lines)
-    return PendingChange(change, live.progress, state, due_at, live.seq, changes)
+    return PendingChange(change, handle.progress, state, due_at, handle.journal_length, changes)
 
 
 def _due_at(
-    live: OperationHandle, progress: Progress, intents: dict[str, Intent], now: float
+    handle: OperationHandle, progress: Progress, intents: dict[str, Intent], now: float
 ) -> float | None:
     """When the operation is due with these intents; None: not by time."""
-    moves = saga.next_moves(live.plan, progress, intents, now)
+    moves = saga.next_moves(handle.plan, progress, intents, now)
     # A sibling whose call is running has no due time: after a crash it is inspected at once.
     calling = any(intent.busy for intent in intents.values())
     return 0.0 if moves.now or calling else moves.wake_at
 
 
-def _intents_after(live: OperationHandle, changes: IntentChanges) -> dict[str, Intent]:
+def _intents_after(handle: OperationHandle, changes: IntentChanges) -> dict[str, Intent]:
     """The intents with these changes; a step whose move has ended is no longer busy."""
     changed = {
-        name: replace(live.intents[name], **columns, busy=False)  # type: ignore[arg-type]
+        name: replace(handle.intents[name], **columns, busy=False)  # type: ignore[arg-type]
         for name, columns in changes.items()
     }
-    return live.intents | changed
+    return handle.intents | changed

@@ -15,13 +15,13 @@ def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:
     return [Put("tombstone", step, row) for step in burned]
 
 
-def renew_tombstones(change: Change, standing: AbstractSet[Key]) -> Change:
+def renew_tombstones(change: Change, existing_tombstones: AbstractSet[Key]) -> Change:
     """The same change; for tombstones in `standing`, which exist already, the time begins anew."""
-    if not standing:
+    if not existing_tombstones:
         return change
     writes = tuple(
         Set(write.table, write.key, write.row)  # type: ignore[arg-type]
-        if type(write) is Put and write.table == "tombstone" and write.key in standing
+        if type(write) is Put and write.table == "tombstone" and write.key in existing_tombstones
         else write
         for write in change.writes
     )

@@ -107,33 +107,33 @@ class OperationView(Struct, frozen=True, gc=False):
         return None if self.ended_at is None else datetime.fromtimestamp(self.ended_at, UTC)
 
 
-def view_operation(live: OperationHandle, row: OperationRecord) -> OperationView:
+def view_operation(handle: OperationHandle, row: OperationRecord) -> OperationView:
     """An operation with its steps in the order of its plan."""
     return OperationView(
-        id=live.id,
-        kind=live.kind,
-        agent=live.agent,
-        agent_name=live.agent_name,
-        generation=live.generation,
-        state=live.state,
-        steps=tuple(_step(live, name) for name in live.plan.steps),
-        error=live.error,
+        id=handle.id,
+        kind=handle.kind,
+        agent=handle.agent,
+        agent_name=handle.agent_name,
+        generation=handle.generation,
+        state=handle.state,
+        steps=tuple(_step(handle, name) for name in handle.plan.steps),
+        error=handle.error,
         created_at=row.created_at,
         updated_at=row.updated_at,
         ended_at=row.ended_at,
     )
 
 
-def view_accepted(live: OperationHandle, now: float) -> OperationView:
+def view_accepted(handle: OperationHandle, now: float) -> OperationView:
     """An operation that was accepted just now: its first stage is intended, no more."""
     return OperationView(
-        id=live.id,
-        kind=live.kind,
-        agent=live.agent,
-        agent_name=live.agent_name,
-        generation=live.generation,
-        state=live.state,
-        steps=_fresh.get(live.plan.digest) or _steps_of_new(live.plan),
+        id=handle.id,
+        kind=handle.kind,
+        agent=handle.agent,
+        agent_name=handle.agent_name,
+        generation=handle.generation,
+        state=handle.state,
+        steps=_fresh.get(handle.plan.digest) or _steps_of_new(handle.plan),
         error="",
         created_at=now,
         updated_at=now,
@@ -155,10 +155,10 @@ def _steps_of_new(plan: Plan) -> tuple[StepView, ...]:
     return steps
 
 
-def _step(live: OperationHandle, name: str) -> StepView:
-    planned = live.plan.steps[name]
+def _step(handle: OperationHandle, name: str) -> StepView:
+    planned = handle.plan.steps[name]
     kind = str(planned.kind)
-    intent = live.intents.get(name)
+    intent = handle.intents.get(name)
     if intent is None:
         return StepView(name, kind, None, slot=planned.slot)
     return StepView(
@@ -168,10 +168,10 @@ def _step(live: OperationHandle, name: str) -> StepView:
         key=intent.key,
         attempts=intent.attempts,
         due_at=intent.due_at,
-        stuck=name in live.progress.stuck,
+        stuck=name in handle.progress.stuck,
         unknown=intent.unknown_since is not None and intent.state is IntentState.INTENDED,
         detail=intent.detail or "",
         slot=planned.slot,
         waiting_on=(intent.waiting_on or "").partition(":")[2],
-        result=live.progress.done.get(name),
+        result=handle.progress.done.get(name),
     )

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from tenure.app.safety.findings import abandoned_finding
 from tenure.app.tenancy.audit import entry
-from tenure.ports.operator_rows import OperatorVerb
+from tenure.ports.operator_rows import OperatorCommand
 from tenure.ports.store import Write
 
 
-def write_operator_rows(one: OperatorVerb) -> Sequence[Write]:
+def write_operator_rows(one: OperatorCommand) -> Sequence[Write]:
     """The audit entry of the verb, and for an abandon the finding about what is left behind."""
     caller, operation = one.caller, one.operation
     audit_row = entry(

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from tenure.ports.epoch import EpochKeeper, Memo, Watermark, WatermarkKeeper
+from tenure.ports.epoch import EpochStorage, Memo, Watermark, WatermarkStorage
 
 SPAN = 1_000_000
 """Generations of one agent in one epoch: the millions are the epoch it was raised to, if it was."""
@@ -13,7 +13,7 @@ class Pause:
     """The epoch of one process's plane, and why the plane is paused."""
 
     def __init__(
-        self, keeper: EpochKeeper | None = None, watermarks: WatermarkKeeper | None = None
+        self, keeper: EpochStorage | None = None, watermarks: WatermarkStorage | None = None
     ) -> None:
         """Read it from the keeper; without a keeper it is the first epoch, and not paused."""
         self._keeper = keeper

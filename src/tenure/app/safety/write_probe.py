@@ -63,7 +63,7 @@ async def until_answered(plane: Plane) -> None:
 
 async def _take_record(plane: Plane) -> None:
     """Commit an empty change, under the rules for requests that bring new work."""
-    await plane.store.commit(Change("", (), (), admits=True))
+    await plane.store.commit(Change("", (), (), is_new_work=True))
 
 
 class _SharedCall(Generic[T]):

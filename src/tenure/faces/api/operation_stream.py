@@ -13,7 +13,7 @@ import msgspec
 from tenure.app.operations import reads
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.events import OF_END, OF_RECORD
-from tenure.core.operation import SETTLED, OperationState, Record
+from tenure.core.operation import ENDED_OR_STUCK, OperationState, Record
 from tenure.core.retry import OPERATION_STREAM
 from tenure.faces.api.schemas import operations as schemas
 from tenure.faces.http.authenticate import caller_of
@@ -71,13 +71,13 @@ async def _follow(
             ends = records[-1] if records and state in OF_END else None
             text = b"".join(_event(record, state, ends=record is ends) for record in records)
             last = records[-1].seq if records else last
-            if state in SETTLED:
+            if state in ENDED_OR_STUCK:
                 whole = schemas.operation(
                     await reads.get_operation(plane, request.tenant, operation)
                 )
                 text += b"event: settled\ndata: " + encode(whole) + b"\n\n"
             await send({"type": "http.response.body", "body": text, "more_body": True})
-            if state in SETTLED:
+            if state in ENDED_OR_STUCK:
                 return
             pauses, beat_at = OPERATION_STREAM.delays(), loop.time() + HEARTBEAT_SECONDS
         if request.http_state.stopping.is_set():

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from tenure.core.agent import AgentState, AgentTrigger, Verb
 from tenure.core.endings import Done, Ending, NotYet
-from tenure.core.limits import YEARS, StepLimits
+from tenure.core.limits import NO_DEADLINE_SECONDS, StepLimits
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, Step, StepKind, repeat
 from tenure.core.verb import LifecycleVerb
@@ -83,7 +83,7 @@ PLAN = Plan(
             None,
             repeat,
             kind=StepKind.RETRIABLE,
-            limits=StepLimits(deadline_seconds=YEARS),
+            limits=StepLimits(deadline_seconds=NO_DEADLINE_SECONDS),
         ),
         agent_steps.remove_held("credentials", "credentials"),
         agent_steps.remove_held("access", "access"),

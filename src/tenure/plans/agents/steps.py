@@ -16,7 +16,7 @@ from tenure.core.endings import Done, Ending, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.instant import in_utc
-from tenure.core.limits import DETAIL_CHARACTERS_MAX, YEARS, StepLimits
+from tenure.core.limits import DETAIL_CHARACTERS_MAX, NO_DEADLINE_SECONDS, StepLimits
 from tenure.core.operation import ACKNOWLEDGED
 from tenure.core.plan import Step, StepKind, nothing, repeat
 from tenure.plans.agents.inputs import AgentInput, PlainData, QueuedInput, VerbInput
@@ -145,7 +145,7 @@ async def _acquire_lock(call: Call) -> Ending:
 def acquire_lock(kind: StepKind = StepKind.COMPENSATABLE) -> Step:
     """Wait until no other operation has the agent's lock, and list the agent's resources."""
     undo = nothing if kind is StepKind.COMPENSATABLE else None
-    limits = StepLimits(deadline_seconds=YEARS)
+    limits = StepLimits(deadline_seconds=NO_DEADLINE_SECONDS)
     return Step(LOCK_STEP, _acquire_lock, undo, repeat, kind=kind, limits=limits)
 
 
@@ -224,7 +224,7 @@ async def _drain(call: Call) -> Ending:
 
 def drain() -> Step:
     """Let work in flight finish until the drain deadline, then continue without it."""
-    limits = StepLimits(deadline_seconds=YEARS)
+    limits = StepLimits(deadline_seconds=NO_DEADLINE_SECONDS)
     return Step("drained", _drain, nothing, repeat, limits=limits, provider="runtime")
 
 
@@ -307,7 +307,7 @@ async def _await_acknowledgements(call: Call) -> Ending:
 
 def await_acknowledgements() -> Step:
     """Wait until every required subscriber has acknowledged; last, after the agent is safe."""
-    limits = StepLimits(deadline_seconds=YEARS)
+    limits = StepLimits(deadline_seconds=NO_DEADLINE_SECONDS)
     return Step(
         "acknowledged",
         _await_acknowledgements,

@@ -364,10 +364,10 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
     async def test_without_room_new_work_is_refused_and_the_rest_goes_on(
         self, store: Store, stores: Stores, change: Names
     ) -> None:
-        await store.commit(change(operation("a"), admits=True))
+        await store.commit(change(operation("a"), is_new_work=True))
         stores.fill(full=True)
         new, old = (
-            store.commit(change(operation("b"), admits=True)),
+            store.commit(change(operation("b"), is_new_work=True)),
             store.commit(change(record("a", 1))),
         )
         with pytest.raises(StoreFull):
@@ -377,7 +377,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         assert "full" in await store.write_problem()
         stores.fill(full=False)
         assert await store.write_problem() == ""
-        assert await store.commit(change(operation("b"), admits=True)) is None
+        assert await store.commit(change(operation("b"), is_new_work=True)) is None
 
     @scenario
     async def test_what_was_acknowledged_is_there_after_a_restart(
@@ -430,7 +430,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
     ) -> None:
         store = await stores.open(clock)
         waiting = [store.commit(change(operation(f"{n:04}"))) for n in range(600)]
-        store.hurry()
+        store.stop_waiting()
         await asyncio.gather(store.close(), store.close())
         await store.close()
         assert [await answer for answer in waiting] == [None] * 600

@@ -169,7 +169,7 @@ class Names:
         self.count = 0
 
     def __call__(
-        self, *writes: Put | Set | Drop, guards: tuple[Is, ...] = (), admits: bool = False
+        self, *writes: Put | Set | Drop, guards: tuple[Is, ...] = (), is_new_work: bool = False
     ) -> Change:
         self.count += 1
-        return Change(f"change-{self.count}", guards, writes, admits)
+        return Change(f"change-{self.count}", guards, writes, is_new_work)

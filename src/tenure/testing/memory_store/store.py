@@ -29,10 +29,10 @@ from tenure.ports.store import (
     LoadedOperation,
     Queue,
     R,
-    Ring,
     Row,
     TenantEvents,
     Value,
+    WakeHint,
 )
 from tenure.testing.memory_store.tables import Tables
 
@@ -75,8 +75,8 @@ class MemoryStore:
         self._waiting.append((future, answer))
         return future
 
-    def listen(self, on_ring: Callable[[Ring], None]) -> None:
-        """Nobody is heard: a ring may be lost, and here each one is."""
+    def listen(self, on_wake_hint: Callable[[WakeHint], None]) -> None:
+        """Deliver nothing: a wake hint may be lost, and this store loses each one."""
 
     def claim(
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
@@ -309,7 +309,7 @@ class MemoryStore:
         self._use()
         return "its disk is full" if self.tables.full else ""
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """It is never away."""
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ from tenure.core.errors import (
 )
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
-from tenure.ports.store import Ring
+from tenure.ports.store import WakeHint
 from tenure.testing.faults import Fault
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import agent_test, fault, refusal
@@ -95,7 +95,7 @@ async def test_a_close_interrupts_what_it_closes_in_whichever_process_it_runs(ha
     await asyncio.sleep(0.025)
     told = harness.record_rings()
     await agents.delete_agent(harness.plane, CALLER, "alpha")
-    assert told == [Ring(created.id, interrupt=True)]
+    assert told == [WakeHint(created.id, interrupt=True)]
 
 
 @agent_test

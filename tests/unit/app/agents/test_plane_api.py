@@ -6,7 +6,7 @@ import pytest
 
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
-from tenure.app.agents.plane_api import ServingPlaneApi
+from tenure.app.agents.plane_api import AgentPlaneApi
 from tenure.app.operations import commands as operations
 from tenure.core.agent import AgentState
 from tenure.core.errors import Defect
@@ -17,7 +17,7 @@ from tests.unit.support.agent_planes import agent_test
 
 
 def api_of(harness):
-    api = ServingPlaneApi()
+    api = AgentPlaneApi()
     api.serve(harness.plane)
     return api
 
@@ -36,7 +36,7 @@ async def stuck_create(harness):
 @agent_test
 async def test_it_speaks_for_no_plane_before_it_is_given_one(harness):
     with pytest.raises(Defect):
-        ServingPlaneApi().in_flight("agent")
+        AgentPlaneApi().in_flight("agent")
 
 
 @agent_test

@@ -20,7 +20,7 @@ from tenure.core.operation import OperationState
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Outgoing
-from tenure.ports.store import Change, Drop, Put, Ring
+from tenure.ports.store import Change, Drop, Put, WakeHint
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test, refusal
 from tests.unit.support.sinks import Sink
@@ -91,7 +91,7 @@ async def test_an_acknowledgement_is_told_to_whichever_process_works_on_the_oper
     operation = await waits(harness)
     told = harness.record_rings()
     await acknowledge(harness, subscription, operation.id)
-    assert told == [Ring(operation.id)]
+    assert told == [WakeHint(operation.id)]
 
 
 @agent_test

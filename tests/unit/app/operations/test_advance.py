@@ -10,10 +10,10 @@ from tenure.app.operations import reads
 from tenure.core.endings import Absent, Done, NotYet, Waiting
 from tenure.core.errors import (
     Defect,
-    LeaseLost,
     OutcomeUnknown,
     ProviderError,
     Rejected,
+    StaleToken,
     StoreFull,
     Unavailable,
 )
@@ -184,11 +184,11 @@ async def test_a_cancel_at_the_very_limit_of_a_call_stops_it_once(cluster):
     process = await cluster.start()
     plane = process.plane
     name = await accept(plane, "one")
-    live = None
-    while not live:
+    handle = None
+    while not handle:
         await asyncio.sleep(0)
-        live = process.engine._active[name].handle
-    cluster.loop.call_at(1.0, process.engine._executor.interrupt, live)
+        handle = process.engine._active[name].handle
+    cluster.loop.call_at(1.0, process.engine._executor.interrupt, handle)
     await asyncio.sleep(1.0)
     await operations.cancel(plane, by("the caller"), name)
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.COMPENSATED
@@ -314,18 +314,18 @@ async def test_loading_under_a_token_that_does_not_hold_is_a_lost_lease(cluster)
     plane, work = process.plane, process.engine._executor
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
-    live = await work.load(name, 1)
-    assert live.id == name
-    with pytest.raises(LeaseLost):
+    handle = await work.load(name, 1)
+    assert handle.id == name
+    with pytest.raises(StaleToken):
         await work.load(name, 2)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(StaleToken):
         await work.load("no-such-operation", 1)
     await taken_over(cluster, plane, name)
-    with pytest.raises(LeaseLost):
-        await work.refresh(live)
-    live.id = "no-such-operation"
-    with pytest.raises(LeaseLost):
-        await work.refresh(live)
+    with pytest.raises(StaleToken):
+        await work.refresh(handle)
+    handle.id = "no-such-operation"
+    with pytest.raises(StaleToken):
+        await work.refresh(handle)
 
 
 @virtual_time_test
@@ -341,14 +341,14 @@ async def test_a_record_that_leads_where_no_row_leads_is_a_defect_and_is_not_wri
     process = await cluster.start()
     work = process.engine._executor
     name = await accept(process.plane, "one")
-    live = process.engine._active[name].handle
-    live.state = OperationState.COMPENSATING
-    (move,) = work.moves(live).now
+    handle = process.engine._active[name].handle
+    handle.state = OperationState.COMPENSATING
+    (move,) = work.moves(handle).now
     assert move.act is Act.DO
     with pytest.raises(Defect, match="done leads from COMPENSATING to SUCCEEDED: no such row"):
-        await work.perform(live, move)
+        await work.perform(handle, move)
     assert await journal(process.plane, name) == ["accepted"]
-    assert not live.intents["made"].busy
+    assert not handle.intents["made"].busy
 
 
 # ---------------------------------------------------------------------------- several steps at once

@@ -15,7 +15,7 @@ from tenure.app.operations.executor import Executor
 from tenure.app.plane import Plane
 from tenure.app.start_checks import prepare
 from tenure.core.endings import Done
-from tenure.core.errors import LeaseLost, OutcomeUnknown, Unavailable
+from tenure.core.errors import OutcomeUnknown, StaleToken, Unavailable
 from tenure.core.moves import Act
 from tenure.core.operation import IntentState, OperationState, RecordKind
 from tenure.core.plan import Plan, Step, nothing
@@ -33,7 +33,7 @@ class Nobody:
 
     worker = ""
 
-    def take(self, live):
+    def take(self, handle):
         pass
 
     def wake(self, operation, *, interrupt=False):
@@ -78,28 +78,28 @@ class Bench:
         await prepare(self.plane)
         return (await admission.accept(self.plane, Accept(plan))).id
 
-    async def begin(self, live: Any, step: str) -> "asyncio.Task[None]":
+    async def begin(self, handle: Any, step: str) -> "asyncio.Task[None]":
         """A move of this step, its call out at the provider."""
-        (move,) = [m for m in self.work.moves(live).now if m.step.name == step]
+        (move,) = [m for m in self.work.moves(handle).now if m.step.name == step]
         before = len(self.asked)
-        task: asyncio.Task[None] = asyncio.ensure_future(self.work.perform(live, move))
+        task: asyncio.Task[None] = asyncio.ensure_future(self.work.perform(handle, move))
         while len(self.asked) == before:  # noqa: ASYNC110 (the call is made within a few turns)
             await asyncio.sleep(0)
         return task
 
-    def acts(self, live: Any) -> dict[str, Act]:
-        return {m.step.name: m.act for m in self.work.moves(live).now}
+    def acts(self, handle: Any) -> dict[str, Act]:
+        return {m.step.name: m.act for m in self.work.moves(handle).now}
 
 
 def test_whoever_begins_second_is_turned_away():
     async def main():
         bench = Bench()
         name = await bench.accept()
-        live = await bench.claims.begin(name)
-        assert live is not None
-        assert (live.worker, live.token, live.state) == (WORKER, 1, OperationState.RUNNING)
-        assert bench.acts(live) == {"one": Act.DO}  # nobody has called anything
-        with pytest.raises(LeaseLost):
+        handle = await bench.claims.begin(name)
+        assert handle is not None
+        assert (handle.worker, handle.token, handle.state) == (WORKER, 1, OperationState.RUNNING)
+        assert bench.acts(handle) == {"one": Act.DO}  # nobody has called anything
+        with pytest.raises(StaleToken):
             await bench.claims.begin(name)
 
     asyncio.run(main())
@@ -110,10 +110,10 @@ def test_what_is_in_memory_after_a_claim_is_what_is_in_the_store():
         bench = Bench()
         name = await bench.accept()
         for claim in (bench.claims.begin, bench.claims.take_over):
-            live = await claim(name)
-            read = await bench.work.load(name, live.token)
+            handle = await claim(name)
+            read = await bench.work.load(name, handle.token)
             for slot in ("token", "revision", "state", "worker", "intents", "due_at"):
-                assert getattr(live, slot) == getattr(read, slot), slot
+                assert getattr(handle, slot) == getattr(read, slot), slot
 
     asyncio.run(main())
 
@@ -127,7 +127,7 @@ def test_a_takeover_makes_what_was_called_unknown_and_fences_whoever_called():
         new = await bench.claims.take_over(name)
         assert bench.acts(new) == {"one": Act.INSPECT}
         bench.asked[0].set_result(Done({}))
-        with pytest.raises(LeaseLost):
+        with pytest.raises(StaleToken):
             await call
         assert (await bench.store.load(name)).journal[-1].kind == "accepted"
 
@@ -138,10 +138,10 @@ def test_what_was_put_to_rest_is_taken_up_as_it_was():
     async def main():
         bench = Bench()
         name = await bench.accept()
-        live = await bench.claims.begin(name)
-        assert await bench.claims.rest(live)
+        handle = await bench.claims.begin(name)
+        assert await bench.claims.rest(handle)
         again = await bench.claims.take_over(name)
-        assert again.token > live.token
+        assert again.token > handle.token
         assert bench.acts(again) == {"one": Act.DO}
 
     asyncio.run(main())
@@ -151,9 +151,9 @@ def test_nothing_is_put_to_rest_for_which_something_was_recorded_meanwhile():
     async def main():
         bench = Bench()
         name = await bench.accept()
-        live = await bench.claims.begin(name)
+        handle = await bench.claims.begin(name)
         await operations.signal(bench.plane, by("a friend"), name, name="go")
-        assert not await bench.claims.rest(live)
+        assert not await bench.claims.rest(handle)
 
     asyncio.run(main())
 
@@ -163,7 +163,7 @@ def test_what_another_engine_holds_is_left_alone():
         bench = Bench()
         name = await bench.accept()
         bench.store.tables.rows["operation"][name,]["worker"] = "an embedded one"
-        with pytest.raises(LeaseLost):
+        with pytest.raises(StaleToken):
             await bench.claims.take_over(name)
 
     asyncio.run(main())
@@ -173,8 +173,8 @@ def test_a_takeover_goes_above_every_token_that_was_ever_given_out():
     async def main():
         bench = Bench()
         name = await bench.accept()
-        live = await bench.claims.begin(name)
-        await bench.claims.raise_token(live, "one", 7)
+        handle = await bench.claims.begin(name)
+        await bench.claims.raise_token(handle, "one", 7)
         assert (await bench.claims.take_over(name)).token == 8
 
     asyncio.run(main())
@@ -194,7 +194,7 @@ async def _a_first_attempt_comes_back():
     fenced = False
     try:
         await lost
-    except LeaseLost:
+    except StaleToken:
         fenced = True
     row = await bench.store.find(IntentRecord, (name, "one"))
     return fenced, row.unknown_since is not None, row.detail
@@ -242,11 +242,11 @@ def test_a_token_is_raised_once_to_each_number():
     async def main():
         bench = Bench()
         name = await bench.accept()
-        live = await bench.claims.begin(name)
-        await bench.claims.raise_token(live, "one", 3)
+        handle = await bench.claims.begin(name)
+        await bench.claims.raise_token(handle, "one", 3)
         for late in (2, 3):
-            with pytest.raises(LeaseLost):
-                await bench.claims.raise_token(live, "one", late)
+            with pytest.raises(StaleToken):
+                await bench.claims.raise_token(handle, "one", late)
 
     asyncio.run(main())
 
@@ -255,11 +255,11 @@ def test_siblings_that_try_for_one_number_in_the_journal_have_changes_of_their_o
     async def main():
         bench = Bench()
         name = await bench.accept("siblings")
-        live = await bench.claims.begin(name)
+        handle = await bench.claims.begin(name)
         now = bench.store.now()
-        steps = live.plan.steps
+        steps = handle.plan.steps
         written = [
-            record_change.build_record(live, RecordKind.DONE, step, {}, now, token=1).change.id
+            record_change.build_record(handle, RecordKind.DONE, step, {}, now, token=1).change.id
             for step in steps
         ]
         assert len(set(written)) == len(steps)
@@ -274,7 +274,7 @@ def test_a_cancel_is_the_operations_own():
         await bench.claims.cancel(name)
         seen = await reads.get_operation(bench.plane, "default", name)
         assert (seen.state, seen.error) == (OperationState.COMPENSATED, "cancelled by temporal")
-        with pytest.raises(LeaseLost):
+        with pytest.raises(StaleToken):
             await bench.claims.cancel("no such operation")
 
     asyncio.run(main())

@@ -21,15 +21,15 @@ from tenure.adapters.engine.embedded.timers import Timers
 from tenure.adapters.engine.embedded.unknown_plans import UnknownPlans
 from tenure.adapters.engine.waiters import Waiters
 from tenure.concurrency import cancel_and_wait
-from tenure.core.errors import Defect, LeaseLost, StoreError
+from tenure.core.errors import Defect, StaleToken, StoreError
 from tenure.core.ids import uuid7
 from tenure.core.moves import Move, Moves
-from tenure.core.operation import OPERATION, SETTLED, OperationState
+from tenure.core.operation import ENDED_OR_STUCK, OPERATION, OperationState
 from tenure.core.retry import HALTED_OPERATION
 from tenure.ports.clock import Clock
 from tenure.ports.engine import L, MoveExecutor
 from tenure.ports.entropy import Entropy
-from tenure.ports.store import Change, Drop, Is, Put, Queue, Ring, Row, Set, Store
+from tenure.ports.store import Change, Drop, Is, Put, Queue, Row, Set, Store, WakeHint
 
 log = logging.getLogger("tenure.engine")
 CANCELLED_OUTSIDE = "operation %s: its task was cancelled from outside the engine; retrying later"
@@ -190,8 +190,8 @@ class EmbeddedEngine(Generic[L]):
         for operation in [name for name, until in self._halted_until.items() if until <= now]:
             guard = Is("operation", (operation,), {"worker": self._worker})
             nobody = Set("operation", (operation,), {"worker": ""})
-            ring = Ring(operation, unclaimed=True)
-            await self._store.commit(Change("", (guard,), (nobody,), ring=ring))
+            wake_hint = WakeHint(operation, unclaimed=True)
+            await self._store.commit(Change("", (guard,), (nobody,), wake_hint=wake_hint))
             del self._halted_until[operation]
 
     def _halt(self, operation: str, active: ActiveOperation[L]) -> None:
@@ -400,7 +400,7 @@ class EmbeddedEngine(Generic[L]):
                     await executor.perform(handle, now[0], active.task)
                 else:
                     await self._perform_concurrently(active, handle, now)
-        except LeaseLost:
+        except StaleToken:
             log.info("operation %s: another worker has claimed it", operation)
         except Exception:
             self._halt(operation, active)
@@ -432,7 +432,7 @@ class EmbeddedEngine(Generic[L]):
         state = handle.state
         if state not in OPERATION.final:
             self._park(operation, handle.token, moves_left.wake_at)
-        if state in SETTLED:
+        if state in ENDED_OR_STUCK:
             self._waiters.notify(operation, state)
 
     async def _perform_concurrently(

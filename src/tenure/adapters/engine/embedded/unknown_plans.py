@@ -10,7 +10,7 @@ from typing import Generic
 from tenure.core.errors import PlanUnknown
 from tenure.core.operation import OPERATION, IntentState, OperationState, OperationTrigger
 from tenure.ports.engine import L, MoveExecutor
-from tenure.ports.store import Change, Is, LoadedOperation, Ring, Row, Set, Store
+from tenure.ports.store import Change, Is, LoadedOperation, Row, Set, Store, WakeHint
 
 log = logging.getLogger("tenure.engine")
 
@@ -51,11 +51,11 @@ class UnknownPlans(Generic[L]):
             changes: Row = {"worker": ""}
             if _was_pending(loaded):
                 changes["state"] = OPERATION.after(
-                    OperationState.RUNNING, OperationTrigger.GIVEN_BACK
+                    OperationState.RUNNING, OperationTrigger.RELEASED
                 )
             change = Change(
                 "", (guard,), (Set("operation", (operation,), changes),),
-                ring=Ring(operation, unclaimed=True),
+                wake_hint=WakeHint(operation, unclaimed=True),
             )  # fmt: skip
             if await self._store.commit(change) is None:
                 return

@@ -30,9 +30,9 @@ from tenure.adapters.engine.temporal.messages import (
 )
 from tenure.adapters.engine.temporal.sticky_cache import StickyCache
 from tenure.concurrency import cancel_and_wait
-from tenure.core.errors import CallerError, LeaseLost, PlanUnknown
+from tenure.core.errors import CallerError, PlanUnknown, StaleToken
 from tenure.core.moves import Move
-from tenure.core.operation import SETTLED, OperationState
+from tenure.core.operation import ENDED_OR_STUCK, OperationState
 from tenure.core.records import OperationRecord
 from tenure.core.retry import TEMPORAL_UNKNOWN_PLAN
 from tenure.ports.engine import Claims, L, MoveExecutor
@@ -180,7 +180,7 @@ class Activities(Generic[L]):
         cached = self._cache.take(task.operation, task.token, task.ticket)
         cached = cached if _nothing_was_called() else None
         try:
-            if task.token == 0:  # of two concurrent claims the second gets LeaseLost
+            if task.token == 0:  # of two concurrent claims the second gets StaleToken
                 handle = await self._claims.begin(task.operation, cached)
                 move = None if handle is None else self._current_move(handle, task.step)
             else:
@@ -190,7 +190,7 @@ class Activities(Generic[L]):
                     handle, move = await self._load_with_move(task)
             if handle is not None and move is not None:
                 await self._perform(handle, move)
-        except LeaseLost:
+        except StaleToken:
             return await self._answer_after_lease_lost(task)
         if handle is None:
             return await self._answer_ended(task)
@@ -246,7 +246,7 @@ class Activities(Generic[L]):
                 handle = await self._executor.load(task.operation, task.token)
             if task.token == 0 or (handle is not None and handle.worker == self._resting):
                 handle = await self._claims.take_over(task.operation)
-        except LeaseLost:
+        except StaleToken:
             return await self._answer_claimed_by_other(task)
         return await self._answer_ended(task) if handle is None else self._answer_with_moves(handle)
 
@@ -257,14 +257,14 @@ class Activities(Generic[L]):
             interrupt = True
         except CallerError as error:
             log.info("operation %s is not cancelled: %s", task.operation, error)
-        except LeaseLost:  # the store has no such operation
+        except StaleToken:  # the store has no such operation
             raise OperationUnknown(task.operation) from None
         return replace(await self._load(task), interrupt=interrupt)
 
     async def _rest(self, task: ActivityInput) -> Answer:
         try:
             handle = await self._executor.load(task.operation, task.token)
-        except LeaseLost:
+        except StaleToken:
             return await self._answer_after_lease_lost(task)
         if handle is None:
             return await self._answer_ended(task)
@@ -291,7 +291,7 @@ class Activities(Generic[L]):
             return Answer("", 0, must_reload=True)
         try:
             handle = await self._executor.load(task.operation, task.token)
-        except LeaseLost:
+        except StaleToken:
             return await self._answer_claimed_by_other(task)
         return await self._answer_ended(task) if handle is None else self._answer_with_moves(handle)
 
@@ -318,7 +318,7 @@ class Activities(Generic[L]):
     def _answer_with_moves(self, handle: L) -> Answer:
         """The operation's current moves, and the time of its next ones."""
         answer = answer_of(self._executor, handle, self._store.now())
-        if handle.state in SETTLED:
+        if handle.state in ENDED_OR_STUCK:
             self._on_settled(handle.id, handle.state)
         elif answer.moves:
             answer = replace(answer, ticket=_make_ticket())
@@ -366,7 +366,7 @@ def answer_of(executor: MoveExecutor[L], handle: L, now: float) -> Answer:
         _due_moves(handle, moves.now),
         wait_seconds,
         moves_after_wait,
-        ends_run=handle.state in SETTLED and handle.state is not OperationState.STUCK,
+        ends_run=handle.state in ENDED_OR_STUCK and handle.state is not OperationState.STUCK,
         reason=first_line(handle.error),
     )
 

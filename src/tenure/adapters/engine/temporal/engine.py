@@ -27,8 +27,8 @@ from tenure.adapters.engine.temporal.runs import RunLabels, Runs
 from tenure.adapters.engine.temporal.settings import TemporalSettings
 from tenure.adapters.engine.temporal.workflow import OperationRun
 from tenure.adapters.engine.waiters import Waiters
-from tenure.core.errors import Defect, EngineError, LeaseLost, StoreError
-from tenure.core.operation import SETTLED, OperationState
+from tenure.core.errors import Defect, EngineError, StaleToken, StoreError
+from tenure.core.operation import ENDED_OR_STUCK, OperationState
 from tenure.core.records import LeaseRecord, OperationRecord
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Claims, L, MoveExecutor
@@ -341,7 +341,7 @@ class TemporalEngine(Generic[L]):
         return await self._waiters.wait(operation, seconds)
 
     def _notify_waiters(self, operation: str, state: OperationState) -> None:
-        if state in SETTLED:
+        if state in ENDED_OR_STUCK:
             self._waiters.notify(operation, state)
 
     def _run_in_background(self, request: Coroutine[Any, Any, None]) -> None:
@@ -359,7 +359,7 @@ class TemporalEngine(Generic[L]):
                     log.warning("%s; the run starter tries again", error)
             except Exception:
                 log.exception("a run was not started or woken; the run starter tries again")
-            except (LeaseLost, asyncio.CancelledError):
+            except (StaleToken, asyncio.CancelledError):
                 raise
             except BaseException as error:  # noqa: BLE001 (the store failed)
                 self._fail(error)

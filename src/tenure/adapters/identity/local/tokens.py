@@ -86,7 +86,7 @@ class Tokens:
         expired_drops = self._expired_assertions() if self._proofs % SWEEP_EVERY == 0 else ()
         used = Put("used", (proof.client_id, proof.jti), {"until": proof.until})
         if (
-            await self._holdings.commit(Change("", (), (used, *expired_drops), admits=True))
+            await self._holdings.commit(Change("", (), (used, *expired_drops), is_new_work=True))
             is not None
         ):
             return _ASSERTION_REPLAYED

@@ -37,7 +37,7 @@ from tenure.core.errors import (
 )
 from tenure.core.limits import BATCH_CHANGES_MAX
 from tenure.core.retry import POSTGRES_COMMIT
-from tenure.ports.store import Change, CommitRefusal, Ring
+from tenure.ports.store import Change, CommitRefusal, WakeHint
 
 RESERVE_BYTES = 32 * 1024 * 1024
 """Free disk space that is reserved for work already accepted, where it can be measured."""
@@ -121,8 +121,8 @@ class PostgresCommitter:
         self._drained: asyncio.Future[None] | None = None
         self._refusal: Callable[[], BaseException] | None = None
         self._on_durable = on_durable
-        self.on_ring: Callable[[Ring], None] = lambda _ring: None
-        """Called with the ring (notification hint) of every committed change."""
+        self.on_wake_hint: Callable[[WakeHint], None] = lambda _: None
+        """Called with the wake hint of every committed change."""
 
     # ---------------------------------------------------------------------------------- requests
 
@@ -162,7 +162,7 @@ class PostgresCommitter:
         full = self._room is not None and self._room() < RESERVE_BYTES
         return full or asyncio.get_running_loop().time() < self._full_until
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """Shorten the patience for a lost server, because the process stops."""
         self._patience = min(self._patience, server.HURRY_SECONDS)
 
@@ -260,8 +260,8 @@ class PostgresCommitter:
             if item in self._aside:
                 continue
             _answer(item.future, item.answer)
-            if item.answer is None and item.parts is not None and item.parts.change.ring:
-                self.on_ring(item.parts.change.ring)
+            if item.answer is None and item.parts is not None and item.parts.change.wake_hint:
+                self.on_wake_hint(item.parts.change.wake_hint)
         if self._on_durable is not None:
             self._on_durable()
 
@@ -274,7 +274,7 @@ class PostgresCommitter:
 
     def _refuse_new(self, item: Item) -> bool:
         assert item.parts is not None  # noqa: S101 (work stands alone)
-        if not item.parts.change.admits:
+        if not item.parts.change.is_new_work:
             return False
         if self.is_full:
             item.answer = StoreFull(_DISK_FULL)

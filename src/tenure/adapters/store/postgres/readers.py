@@ -44,7 +44,7 @@ class Readers:
         self._refuse_closed()
         return await server.write_problem(self._address)
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """The process is stopping: wait for a lost server only a moment."""
         self._patience = min(self._patience, server.HURRY_SECONDS)
 

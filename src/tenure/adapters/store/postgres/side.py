@@ -1,8 +1,9 @@
 """A connection for background tasks: wake-ups between processes, the clock, old batches.
 
-A ring is a notification hint to other processes.  It is sent after its change is durable, outside
-its transaction, because the server commits transactions with a NOTIFY one at a time, which would
-serialize the writers.  So a ring can be lost with its process; every engine also polls.
+A wake hint tells other processes which operation has changed.  It is sent after its change is
+durable, outside its transaction, because the server commits transactions with a NOTIFY one at a
+time, which would serialize the writers.  So a hint can be lost with its process; every engine also
+polls.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from tenure.adapters.store.postgres.clock import ServerClock
 from tenure.adapters.store.postgres.history import History
 from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import StoreRewound
-from tenure.ports.store import Ring
+from tenure.ports.store import WakeHint
 
 log = logging.getLogger("tenure.store")
 CHECK_SECONDS = 10.0
@@ -30,7 +31,7 @@ INTERRUPT, UNCLAIMED = "!", "?"
 
 
 class SideConnection:
-    """Sends and receives rings and synchronizes the clock; reconnects after a lost connection."""
+    """Exchanges wake hints and synchronizes the clock; reconnects after a lost connection."""
 
     def __init__(
         self,
@@ -49,26 +50,26 @@ class SideConnection:
         self._history = history
         self._channel = f"tenure_{address.schema}"
         self._me = fresh
-        self._rings: dict[str, str] = {}
+        self._wake_hints: dict[str, str] = {}
         self._due = asyncio.Event()
-        self._on_ring: Callable[[Ring], None] | None = None
+        self._on_wake_hint: Callable[[WakeHint], None] | None = None
         self._task = asyncio.create_task(self._keep(), name="tenure store side")
 
-    def listen(self, on_ring: Callable[[Ring], None]) -> None:
-        """Call `on_ring` for the rings of other processes."""
-        self._on_ring = on_ring
+    def listen(self, on_wake_hint: Callable[[WakeHint], None]) -> None:
+        """Call `on_wake_hint` for the hints of other processes."""
+        self._on_wake_hint = on_wake_hint
 
-    def ring(self, ring: Ring) -> None:
+    def send(self, wake_hint: WakeHint) -> None:
         """Notify other processes soon."""
-        for one in (ring, *ring.others):
-            marks = self._rings.get(one.operation, "")
+        for one in (wake_hint, *wake_hint.others):
+            marks = self._wake_hints.get(one.operation, "")
             for mark, is_set in ((INTERRUPT, one.interrupt), (UNCLAIMED, one.unclaimed)):
                 marks += mark if is_set and mark not in marks else ""
-            self._rings[one.operation] = marks
+            self._wake_hints[one.operation] = marks
         self._due.set()
 
     async def close(self) -> None:
-        """Stop; rings that were not sent are replaced by the polls of other processes."""
+        """Stop; hints that were not sent are replaced by the polls of other processes."""
         await cancel_and_wait(self._task)
 
     async def _keep(self) -> None:
@@ -116,26 +117,26 @@ class SideConnection:
             except TimeoutError:
                 continue
             self._due.clear()
-            rings, self._rings = self._rings, {}
-            for payload in _payloads(self._me, rings):
+            wake_hints, self._wake_hints = self._wake_hints, {}
+            for payload in _payloads(self._me, wake_hints):
                 async with asyncio.timeout(server.STATEMENT_SECONDS):
                     await connection.execute("SELECT pg_notify($1, $2)", self._channel, payload)
 
     def _on_notify(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         sender, *words = str(payload).split()
-        if sender == self._me or self._on_ring is None:
+        if sender == self._me or self._on_wake_hint is None:
             return
         for word in words:
             name = word.rstrip(INTERRUPT + UNCLAIMED)
             marks = word[len(name) :]
-            self._on_ring(Ring(name, INTERRUPT in marks, UNCLAIMED in marks))
+            self._on_wake_hint(WakeHint(name, INTERRUPT in marks, UNCLAIMED in marks))
 
 
-def _payloads(sender: str, rings: dict[str, str]) -> list[str]:
+def _payloads(sender: str, wake_hints: dict[str, str]) -> list[str]:
     """`sender operation operation! …`, each as long as a notification may be."""
     payloads: list[str] = []
     line = sender
-    for operation, marks in rings.items():
+    for operation, marks in wake_hints.items():
         word = f" {operation}{marks}"
         if len(line) + len(word) > PAYLOAD_BYTES_MAX:
             payloads.append(line)

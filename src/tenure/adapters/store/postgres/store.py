@@ -26,10 +26,10 @@ from tenure.ports.store import (
     LoadedOperation,
     Queue,
     R,
-    Ring,
     Row,
     TenantEvents,
     Value,
+    WakeHint,
 )
 
 
@@ -54,11 +54,11 @@ class PostgresStore:
         self._readers = readers
         self._side = side
         self._queries = queries
-        committer.on_ring = side.ring
+        committer.on_wake_hint = side.send
 
-    def listen(self, on_ring: Callable[[Ring], None]) -> None:
-        """Call this for the rings of other processes; a hint, which may be lost."""
-        self._side.listen(on_ring)
+    def listen(self, on_wake_hint: Callable[[WakeHint], None]) -> None:
+        """Call this for the wake hints of other processes; a hint may be lost."""
+        self._side.listen(on_wake_hint)
 
     def claim(
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
@@ -241,10 +241,10 @@ class PostgresStore:
             return "the disk of the PostgreSQL server is full"
         return await self._readers.write_problem()
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """Bear it for a moment only if the server is away."""
-        self._committer.hurry()
-        self._readers.hurry()
+        self._committer.stop_waiting()
+        self._readers.stop_waiting()
 
     async def close(self) -> None:
         """Wait for the last batch, then let go of every connection."""

@@ -32,10 +32,10 @@ from tenure.ports.store import (
     LoadedOperation,
     Queue,
     R,
-    Ring,
     Row,
     TenantEvents,
     Value,
+    WakeHint,
 )
 from tenure.sqlite.applier import RESERVE_BYTES
 from tenure.sqlite.commit_thread import Flush
@@ -74,7 +74,7 @@ class SqliteStore:
         self._statements = Statements(TABLES)
         self._is_closed = False
 
-    def listen(self, on_ring: Callable[[Ring], None]) -> None:
+    def listen(self, on_wake_hint: Callable[[WakeHint], None]) -> None:
         """Do nothing: no other process uses the file."""
 
     def claim(
@@ -245,7 +245,7 @@ class SqliteStore:
             )
         return ""
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """Do nothing: a file needs no connection."""
 
     async def close(self) -> None:

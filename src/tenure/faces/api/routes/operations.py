@@ -7,7 +7,7 @@ from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.operations import views as operation_views
 from tenure.app.operations.handle import input_of
-from tenure.core.operation import OPERATION, SETTLED
+from tenure.core.operation import ENDED_OR_STUCK, OPERATION
 from tenure.core.roles import Role
 from tenure.faces.api import operation_stream
 from tenure.faces.api.schemas import operations as schemas
@@ -28,7 +28,7 @@ async def wait_until_settled(
         remaining = max(0.0, min(until - plane.store.now(), WAIT_PIECE_SECONDS))
         view = await reads.wait(plane, request.tenant, operation, seconds=remaining)
         if (
-            view.state in SETTLED
+            view.state in ENDED_OR_STUCK
             or plane.store.now() >= until
             or request.http_state.stopping.is_set()
         ):
@@ -40,7 +40,7 @@ async def reply_accepted(request: HttpRequest, operation: operation_views.Operat
     headers = [(b"location", f"/v1/operations/{operation.id}".encode())]
     if request.wait_seconds is not None:
         headers.append((b"preference-applied", f"wait={request.wait_seconds}".encode()))
-        if operation.state not in SETTLED:
+        if operation.state not in ENDED_OR_STUCK:
             until = request.plane.store.now() + request.wait_seconds
             # The operation was read just now: it is not read again before it has settled.
             await request.plane.engine.wait(
