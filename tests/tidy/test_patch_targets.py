@@ -22,7 +22,7 @@ def source(text: str) -> Source:
     ("text", "owner"),
     [
         ("patched(saga, settle_no_more=1)", "tenure.core.saga"),
-        ("with patched(saga, settle=1), patched(saga, gone=2): ...", "tenure.core.saga"),
+        ("with patched(saga, decide_outcome=1), patched(saga, gone=2): ...", "tenure.core.saga"),
         ("def f(): return lambda: patched(MemoryStore, gone=1)", "tenure.testing.memory_store"),
         ("patched(memory_tables.Tables, gone=1)", "memory_store.tables.Tables"),
         ("patched(memory_tables.Gone, apply=1)", "memory_store.tables.Gone"),
@@ -43,9 +43,9 @@ def test_a_patch_of_a_name_that_is_gone_is_refused(text, owner):
 @pytest.mark.parametrize(
     "text",
     [
-        "patched(saga, settle=1, next_moves=2)",
+        "patched(saga, decide_outcome=1, next_moves=2)",
         "patched(memory_tables.Tables, apply=1)",
-        "monkeypatch.setattr('tenure.core.saga.settle', 1)",
+        "monkeypatch.setattr('tenure.core.saga.decide_outcome', 1)",
         "monkeypatch.setattr(MemoryStore, '__str__', 1)",
     ],
 )
