@@ -83,7 +83,7 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> OwnedAgents:
         if row.state != AgentState.DELETED
         and not (row.uid in above and await _is_older(plane, row, operation))
     ]
-    if not left:
+    if unowned and not left:
         await _drop_between(plane, [agent, *(row.uid for row in unowned)])
     return OwnedAgents(left, more=len(waiting) > requested)
 

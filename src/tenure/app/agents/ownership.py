@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, cast
 from msgspec.structs import replace
 
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
-from tenure.app.pages import every, page_of
+from tenure.app.pages import list_all, page_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.core import agent as core
@@ -72,7 +72,7 @@ async def owners_of(
 
 async def edges_of(plane: Plane, uid: str) -> list[EdgeRecord]:
     """Every edge that begins at an agent, agents that it owns first."""
-    found = [row async for row in every(plane.store, EdgeRecord, {"owner": uid})]
+    found = await list_all(plane.store, EdgeRecord, {"owner": uid})
     return [*await _edges_of_parent(plane, uid, {row.target for row in found}), *found]
 
 

@@ -55,9 +55,9 @@ class AgentSubject:
 
     def name_of(self, operation_input: AgentInput | QueuedInput | Mapping[str, object]) -> str:
         """The agent's name."""
-        if isinstance(operation_input, Mapping):
-            return str(operation_input.get("name", ""))
-        return operation_input.name
+        if isinstance(operation_input, AgentInput | QueuedInput):
+            return operation_input.name
+        return str(operation_input.get("name", ""))
 
     def may_use_reserve(self, kind: str) -> bool:
         """A verb that closes an agent is accepted on a full disk."""

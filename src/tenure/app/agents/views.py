@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from msgspec import Struct
 
 from tenure.app.operations.handle import decode
-from tenure.app.pages import every, page_of
+from tenure.app.pages import list_all, page_of
 from tenure.app.plane import Plane
 from tenure.core.agent import NAME, AgentState, Verb
 from tenure.core.errors import NotFound
@@ -229,7 +229,7 @@ async def _runtime(
 
 async def _last_runtime(plane: Plane, row: AgentRecord) -> HeldResource | None:
     """The runtime of the agent's last operation that had one: its log may outlive it."""
-    operations = [one async for one in every(plane.store, OperationRecord, {"agent": row.uid})]
+    operations = await list_all(plane.store, OperationRecord, {"agent": row.uid})
     for one in reversed(operations):
         intent = await plane.store.find(IntentRecord, (one.id, RUNTIME_STEP))
         if intent is not None and intent.slot == "runtime":

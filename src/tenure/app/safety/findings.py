@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from tenure.app.operations.handle import decode, encode
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
-from tenure.app.pages import every, page_of
+from tenure.app.pages import list_all, page_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.core.errors import Conflict, ConflictCode, NotFound
@@ -133,7 +133,7 @@ def body_of(row: FindingRecord) -> dict[str, Any]:
 async def list_open(plane: Plane, reconciler: str) -> list[FindingRecord]:
     """All open findings of one reconciler, of every tenant."""
     columns: Row = {"reconciler": reconciler, "resolved_at": None}
-    return [row async for row in every(plane.store, FindingRecord, columns)]
+    return await list_all(plane.store, FindingRecord, columns)
 
 
 async def settle(plane: Plane, row: FindingRecord, *, by: str, guards: tuple[Is, ...] = ()) -> bool:

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
-from tenure.app.pages import every
+from tenure.app.pages import list_all
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.core.agent import NAME
@@ -105,7 +105,7 @@ async def begin(plane: Plane, token: str) -> None:
 async def list_tokens(plane: Plane, caller: Caller, *, tenant: str = "") -> Sequence[TokenView]:
     """The tokens of a tenant, by default the caller's, also those that are no longer valid."""
     tenant = _tenant(caller, tenant)
-    found = [_view(row) async for row in every(plane.store, TokenRecord, {"tenant": tenant})]
+    found = [_view(row) for row in await list_all(plane.store, TokenRecord, {"tenant": tenant})]
     return sorted(found, key=lambda view: view.id)
 
 

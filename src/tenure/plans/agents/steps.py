@@ -96,7 +96,8 @@ def runtime_result(call: Call) -> RuntimeResult:
 
 def held_resources(call: Call, slot: str) -> Sequence[HeldResource]:
     """The resources that the agent held in this slot when the operation got its lock."""
-    return msgspec.convert(result_of(call, LOCK_STEP), LockResult).holds.get(slot, ())
+    holds: dict[str, list[PlainData]] = result_of(call, LOCK_STEP).get("holds", {})
+    return [msgspec.convert(one, HeldResource) for one in holds.get(slot, ())]
 
 
 def key_of(call: Call, slot: str, resource: HeldResource | RuntimeResult) -> ResourceKey:

@@ -255,6 +255,19 @@ async def test_what_there_was_no_time_to_ask_for_is_asked_at_the_next_look(harne
     assert await standing(harness, uids) == set()
 
 
+@agent_test
+async def test_an_agent_that_owns_nothing_has_nothing_to_commit_below_it(harness, monkeypatch):
+    uids = await made(harness, 1, set())
+    alone = await agents.delete_agent(harness.plane, CALLER, uids[0], drain_seconds=0.0)
+    assert (await harness.wait_for(alone)).state == "SUCCEEDED"
+
+    async def refuse(plane, owners):
+        raise AssertionError(owners)
+
+    monkeypatch.setattr(cascade, "_drop_between", refuse)
+    assert (await cascade.delete_below(harness.plane, uids[0], alone.id)).left == []
+
+
 async def deep(harness, count, *, top="agent-0"):
     """So many READY agents, each owned by the one before it, as rows alone; their uids."""
     uids = [await harness.create_ready(top)]

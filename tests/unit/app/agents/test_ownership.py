@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from proofs.agents.lifecycle import CALLER, spec_of
+from tenure.app import pages
 from tenure.app.agents import commands as agents
 from tenure.app.agents import invocations, owned_kinds, ownership
 from tenure.app.events import subscriptions
@@ -35,6 +36,15 @@ async def test_a_create_that_failed_and_was_made_anew_is_owned_once(harness):
     assert await owned() == [again]
     await harness.run_verb("delete", "child")
     assert await owned() == []
+
+
+@agent_test
+async def test_an_owner_of_more_agents_than_a_page_has_is_read_whole(harness, monkeypatch):
+    monkeypatch.setattr(pages, "PAGE_MAX", 2)
+    parent = await harness.create_ready("parent")
+    children = [await harness.create_ready(f"child-{n}", parent="parent") for n in range(5)]
+    edges = await ownership.edges_of(harness.plane, parent)
+    assert [row.target for row in edges if row.kind == EdgeKind.AGENT] == sorted(children)
 
 
 async def own(harness, owner, target, on_delete="revoke"):
