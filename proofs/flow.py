@@ -13,8 +13,9 @@ from contextlib import suppress
 from tenure.app.events.reactions import REACTIONS
 from tenure.core import agent, operation
 from tenure.core.agent import AGENT
+from tenure.core.agent_events import AGENT_EVENTS, agent_event
 from tenure.core.errors import IllegalTransition
-from tenure.core.events import AGENT_EVENTS, OperationEvent, agent_event
+from tenure.core.events import OperationEvent
 from tenure.core.plan import Plan
 from tenure.core.subscription import SubscriptionKind
 from tenure.core.verb import LifecycleVerb

@@ -14,7 +14,7 @@ from typing import Final
 
 from proofs import cli_reference, flow, python_reference
 from tenure.core.agent import AGENT, CONDUCT, MEANING, AgentTrigger, Verb
-from tenure.core.events import AGENT_EVENTS
+from tenure.core.agent_events import AGENT_EVENTS
 from tenure.core.operation import INTENT, OPERATION
 from tenure.core.retry import POLICIES, RetryPolicy
 from tenure.faces.http import reference

@@ -26,8 +26,7 @@ from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.clock import Clock
-from tenure.ports.plane_api import NO_PLANE, PlaneApi
-from tenure.ports.provider import Provider
+from tenure.ports.provider import NO_PLANE, Provider
 from tenure.ports.store import Store
 from tenure.testing import memory_store
 from tenure.testing.fakes import World
@@ -222,7 +221,7 @@ class Cluster:
         return store, work
 
     def work_of(
-        self, store: Store, providers: Mapping[str, Provider], api: PlaneApi = NO_PLANE
+        self, store: Store, providers: Mapping[str, Provider], api: object = NO_PLANE
     ) -> Executor:
         """The product's own way to move an operation."""
         return Executor(

@@ -30,8 +30,7 @@ from tenure.app.start_checks import prepare
 from tenure.core.errors import CommitUnknown, Defect, StoreError, StoreLocked
 from tenure.core.plan import Plan
 from tenure.ports.clock import Clock
-from tenure.ports.plane_api import NO_PLANE, PlaneApi
-from tenure.ports.provider import Provider
+from tenure.ports.provider import NO_PLANE, Provider
 from tenure.ports.store import Change, Put, Store
 from tenure.testing.fakes import FakeProvider, World
 from tenure.testing.faults import Faults
@@ -226,7 +225,7 @@ class Simulation(Cluster):
         )
 
     def work_of(
-        self, store: Store, providers: Mapping[str, Provider], api: PlaneApi = NO_PLANE
+        self, store: Store, providers: Mapping[str, Provider], api: object = NO_PLANE
     ) -> Executor:
         """The product's own way to move an operation, recorded."""
         recorded: Any = WorkerStore(store, self.recorder, self._pace)

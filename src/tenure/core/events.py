@@ -1,10 +1,12 @@
-"""The types of events: past facts, committed with the change that they describe."""
+"""Events of operations, and what all events have: types, numbers and ids.
+
+An event is a past fact, committed with the change that it describes.
+"""
 
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
-from tenure.core.agent import UNREACHABLE, AgentState
 from tenure.core.operation import OperationState, RecordKind
 
 
@@ -21,14 +23,6 @@ class OperationEvent(StrEnum):
     SUCCEEDED = "operation.succeeded"
     COMPENSATED = "operation.compensated"
     ABANDONED = "operation.abandoned"
-
-
-AGENT_EVENTS: Final = {
-    state: f"agent.{state.lower()}" for state in AgentState if state not in UNREACHABLE
-}
-"""The type of the event that an agent is in a state now, for each state that an agent can reach."""
-EVENT_TYPES: Final = (*OperationEvent, *AGENT_EVENTS.values())
-"""Every type of event."""
 
 
 PREFIX: Final = "tenure."
@@ -78,11 +72,6 @@ OF_RECORD: Final = {
     RecordKind.RETRIED: OperationEvent.RETRIED,
     RecordKind.ABANDONED: OperationEvent.ABANDONED,
 }
-
-
-def agent_event(state: AgentState) -> str:
-    """The type of the event that an agent is in `state` now."""
-    return AGENT_EVENTS[state]
 
 
 def event_of(kind: RecordKind, state: OperationState) -> OperationEvent:

@@ -1,15 +1,15 @@
-"""What the control plane itself offers to steps of plans: locks, ownership, invocations in flight.
+"""What the control plane offers to steps of an agent's plans: locks, ownership, invocations.
 
-A step reaches it as `call.plane`.  Every method is idempotent, as steps are repeated after a crash.
+A step reaches it by `tenure.plans.agents.steps.plane_of`.  Every method is idempotent, as steps are
+repeated after a crash.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, NoReturn, Protocol, cast
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
 from tenure.core.agent import AgentState
-from tenure.core.errors import Defect
 
 
 class HeldResource(Struct, frozen=True, gc=False):
@@ -93,13 +93,3 @@ class PlaneApi(Protocol):
     def cut(self, agent: str) -> None:
         """End all invocations that are still being passed through to the agent."""
         ...
-
-
-class _NoPlane:
-    """Stands for the control plane where a step is called without one."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise Defect(f"a step called {name} of the control plane, and there is none here")
-
-
-NO_PLANE = cast(PlaneApi, _NoPlane())

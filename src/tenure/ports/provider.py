@@ -7,12 +7,12 @@ nothing else may pass this port.
 
 from collections.abc import AsyncIterator, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from msgspec import Struct
 
+from tenure.core.errors import Defect
 from tenure.core.ids import ResourceKey
-from tenure.ports.plane_api import NO_PLANE, PlaneApi
 
 Spec = Mapping[str, object]
 """What a resource should be: plain data."""
@@ -83,6 +83,16 @@ class Provider(Protocol):
         ...
 
 
+class NoPlane:
+    """Stands for the control plane where a step is called without one."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Defect(f"a step called {name} of the control plane, and there is none here")
+
+
+NO_PLANE = NoPlane()
+
+
 class Call(Struct, frozen=True, gc=False):
     """What a step's do, undo or inspect is given: all it may depend on."""
 
@@ -106,5 +116,7 @@ class Call(Struct, frozen=True, gc=False):
     """When this call was made, by the store's clock."""
     since: float = 0.0
     """When its stage was intended."""
-    plane: PlaneApi = NO_PLANE
-    """What the control plane itself offers to steps."""
+    plane: object = NO_PLANE
+    """What the control plane itself offers to steps.  The kernel only passes it on: the package of
+    the plan knows its type, as `tenure.plans.agents.steps.plane_of` does.
+    """

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tenure.app.events.cloudevents import EVENT_TYPES
 from tenure.core.agent import AGENT, AgentState, AgentTrigger
-from tenure.core.events import EVENT_TYPES, OF_RECORD, OperationEvent, agent_event, event_of
+from tenure.core.agent_events import agent_event
+from tenure.core.events import OF_RECORD, OperationEvent, event_of
 from tenure.core.operation import OPERATION, OperationState, RecordKind
 from tenure.plans.agents.lifecycle import VERBS
 

@@ -11,10 +11,9 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.adapters.seal.local import LocalSeal
 from tenure.app import pages
 from tenure.app.events import dead_letters, subscriptions
-from tenure.app.events.cloudevents import CloudEvent, EventFilter
+from tenure.app.events.cloudevents import EVENT_TYPES, CloudEvent, EventFilter
 from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.core.errors import Invalid, StaleToken, StoreFull
-from tenure.core.events import EVENT_TYPES
 from tenure.core.records import LeaseRecord
 from tenure.core.retry import PARKED_STREAM
 from tenure.core.subscription import SubscriptionKind

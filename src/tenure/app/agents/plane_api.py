@@ -15,11 +15,11 @@ from tenure.core.operation import OperationState
 from tenure.core.records import AgentRecord, OperationRecord, is_agent
 from tenure.plans.agents.inputs import LockedInput, QueuedInput, VerbInput, plain_fields
 from tenure.plans.agents.lifecycle import VERBS
-from tenure.ports.plane_api import AgentLock, MissingAcknowledgement, OwnedAgents
+from tenure.ports.plane_api import AgentLock, MissingAcknowledgement, OwnedAgents, PlaneApi
 from tenure.ports.store import Change, Is, Set
 
 
-class AgentPlaneApi:
+class AgentPlaneApi(PlaneApi):
     """Implements `ports.plane_api.PlaneApi` on one plane, which `serve` sets after the wiring."""
 
     def __init__(self) -> None:

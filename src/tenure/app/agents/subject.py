@@ -12,9 +12,9 @@ import msgspec
 from tenure.app.operations.handle import OUTBOX, POSITION, encode, input_of, sequence_of
 from tenure.app.operations.tombstones import tombstones
 from tenure.core.agent import AgentState, Verb
+from tenure.core.agent_events import agent_event
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict, ConflictCode, PlanUnknown
-from tenure.core.events import agent_event
 from tenure.core.operation import CLOSED, OperationState
 from tenure.core.progress import Progress
 from tenure.core.records import AgentRecord, OperationRecord

@@ -9,12 +9,15 @@ import msgspec
 
 from tenure.app.pages import page_of
 from tenure.app.plane import Plane
+from tenure.core.agent_events import AGENT_EVENTS
 from tenure.core.errors import Invalid
-from tenure.core.events import EVENT_TYPES, PREFIX, event_id, sequence_text
+from tenure.core.events import PREFIX, OperationEvent, event_id, sequence_text
 from tenure.core.roles import Caller
 from tenure.ports.bus import Outgoing
 from tenure.ports.store import Row
 
+EVENT_TYPES = (*OperationEvent, *AGENT_EVENTS.values())
+"""Every type of event."""
 TRIMMED = "tenure:trimmed"
 """The cursor of earlier releases: every event up to its position was dropped."""
 SCAN_MAX = 20_000

@@ -12,8 +12,8 @@ from tenure.app.agents.subject import AGENTS
 from tenure.app.events import acknowledgements, subscriptions
 from tenure.app.plane import Plane
 from tenure.core.agent import AgentState
+from tenure.core.agent_events import agent_event
 from tenure.core.errors import Unavailable
-from tenure.core.events import agent_event
 from tenure.core.records import AgentRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.bus import Outgoing

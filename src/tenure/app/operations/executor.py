@@ -35,8 +35,7 @@ from tenure.core.plan import Step, StepFunction
 from tenure.core.progress import Signals
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.entropy import Entropy
-from tenure.ports.plane_api import NO_PLANE, PlaneApi
-from tenure.ports.provider import Call, Provider
+from tenure.ports.provider import NO_PLANE, Call, Provider
 from tenure.ports.store import Key, Store
 
 STORE_RETRY_SECONDS = 1.0
@@ -58,7 +57,7 @@ class Executor:
         entropy: Entropy,
         catalogue: Catalogue,
         providers: Mapping[str, Provider],
-        api: PlaneApi = NO_PLANE,
+        api: object = NO_PLANE,
         observe: Observe | None = None,
     ) -> None:
         """Perform these plans on these providers and record in this store.

@@ -39,7 +39,7 @@ class DeleteInput(VerbInput, frozen=True, kw_only=True):
 
 async def _delete_owned(call: Call) -> Ending:
     """Revoke the agent's grants at once, and wait for the deletion of the agents it owned."""
-    left, more = await call.plane.delete_owned(call.key.agent, call.operation)
+    left, more = await agent_steps.plane_of(call).delete_owned(call.key.agent, call.operation)
     if not left:
         return Done()
     if more:

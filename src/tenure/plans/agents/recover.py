@@ -24,7 +24,7 @@ def _with_state(call: Call) -> Spec:
 async def _switch(call: Call) -> Ending:
     """Pass invocations to the new runtime from now on, whatever happens to the old one."""
     started = agent_steps.result_of(call, agent_steps.RUNTIME_STEP)
-    await call.plane.serve_from(call.key.agent, call.operation, started)
+    await agent_steps.plane_of(call).serve_from(call.key.agent, call.operation, started)
     return Done()
 
 

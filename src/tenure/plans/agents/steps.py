@@ -23,7 +23,7 @@ from tenure.plans.agents.inputs import AgentInput, PlainData, QueuedInput, VerbI
 from tenure.plans.steps import unless_foreign
 from tenure.ports.credentials import Credentials
 from tenure.ports.identity import Authorization
-from tenure.ports.plane_api import HeldResource
+from tenure.ports.plane_api import HeldResource, PlaneApi
 from tenure.ports.provider import Call, Presence, Provider, Spec
 from tenure.ports.runtime import RuntimeProvider
 
@@ -79,6 +79,11 @@ class FoundRuntime(Struct, frozen=True):
     kept: PlainData | None = None
 
 
+def plane_of(call: Call) -> PlaneApi:
+    """What the control plane offers to steps of an agent's plans."""
+    return cast(PlaneApi, call.plane)
+
+
 def runtime_of(call: Call) -> RuntimeProvider:
     """The provider of runtimes."""
     return cast(RuntimeProvider, call.providers["runtime"])
@@ -132,7 +137,7 @@ def runtime_key(call: Call) -> ResourceKey:
 
 async def _acquire_lock(call: Call) -> Ending:
     values: VerbInput | QueuedInput = call.input
-    lock = await call.plane.acquire_lock(
+    lock = await plane_of(call).acquire_lock(
         call.key.agent, call.operation, was=values.was, after=values.after
     )
     if lock.holder:
@@ -207,10 +212,10 @@ async def _drain(call: Call) -> Ending:
     """
     values: VerbInput = call.input
     until = call.since + values.drain_seconds
-    in_flight = call.plane.in_flight(call.key.agent)
+    in_flight = plane_of(call).in_flight(call.key.agent)
     busy = [f"{in_flight} invocations in flight"] if in_flight else []
     if call.now >= until:
-        call.plane.cut(call.key.agent)
+        plane_of(call).cut(call.key.agent)
         if in_flight and call.now < until + CUT_SECONDS:
             return NotYet(CUT_POLL_SECONDS, f"cuts {in_flight} invocations in flight")
         return Done({"forced": True, "busy": busy})
@@ -298,7 +303,7 @@ def remove_held(name: str, slot: str, *, unless: Callable[[Call], bool] = _never
 
 async def _await_acknowledgements(call: Call) -> Ending:
     """Wait for a signal, without a timer; acknowledgements that came earlier count."""
-    missing = await call.plane.list_missing_acknowledgements(call.operation)
+    missing = await plane_of(call).list_missing_acknowledgements(call.operation)
     if not missing:
         return Done()
     names = ", ".join(f"{one.name} since {in_utc(one.since)}" for one in missing[:NAMES_MAX])
