@@ -98,7 +98,7 @@ def ablations_of(page: str) -> Iterator[tuple[Subject, Ablation]]:
 
 
 def page_of(
-    page: str, rows: Sequence[str], *, command: str, seeds: int, calm: int, failed: int
+    page: str, rows: Sequence[str], *, command: str, seeds: int, calm: int, failed_runs: int
 ) -> str:
     """The text of a page."""
     return PAGES[page].text.format(
@@ -107,23 +107,23 @@ def page_of(
         command=command,
         seeds=seeds,
         calm=calm,
-        failed=failed,
+        failed=failed_runs,
         rows="\n".join(rows),
         left="\n".join(f"- `{name}`: {why}" for name, why in LEFT_OUT.items()),
     )
 
 
-def check_profiles(chosen: Sequence[tuple[Subject, Ablation]], seeds: range) -> tuple[int, int]:
+def check_profiles(selection: Sequence[tuple[Subject, Ablation]], seeds: range) -> tuple[int, int]:
     """Run the profiles with every safeguard on: how many runs, and how many failed."""
-    runs = failed = 0
-    profiles = {(s.name, a.profile) for s, a in chosen if a.is_simulated}
+    runs = failed_runs = 0
+    profiles = {(s.name, a.profile) for s, a in selection if a.is_simulated}
     for name, profile in sorted(profiles):
         simulation = SUBJECTS[name].simulation
         assert simulation is not None
         wrong = [seed for seed in seeds if simulate(simulation, seed, profile).wrong]
-        runs, failed = runs + len(seeds), failed + len(wrong)
+        runs, failed_runs = runs + len(seeds), failed_runs + len(wrong)
         print(f"all on, {profile}: {len(wrong)} of {len(seeds)} {wrong[:5] or ''}", flush=True)
-    return runs, failed
+    return runs, failed_runs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -135,11 +135,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="this one alone")
     parser.add_argument("--write", type=Path, help="the page to write")
     options = parser.parse_args(arguments)
-    chosen = [one for one in ablations_of(options.page) if options.only in ("", one[1].name)]
+    selection = [one for one in ablations_of(options.page) if options.only in ("", one[1].name)]
     seeds = range(options.seeds)
-    calm, failed = check_profiles(chosen, seeds)
+    calm, failed_runs = check_profiles(selection, seeds)
     rows, missed = [], []
-    for subject, ablation in chosen:
+    for subject, ablation in selection:
         began, found = time.perf_counter(), None
         if ablation.is_simulated:
             assert subject.simulation is not None
@@ -153,12 +153,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = f"--page {options.page} --seeds {options.seeds} --seconds {options.seconds:g}"
         command = f"python -m proofs.ablations {given} --write {path}"
         text = page_of(
-            options.page, rows, command=command, seeds=options.seeds, calm=calm, failed=failed
+            options.page,
+            rows,
+            command=command,
+            seeds=options.seeds,
+            calm=calm,
+            failed_runs=failed_runs,
         )
         options.write.write_text(text, encoding="utf-8")
-    if missed or failed:
-        print(f"not noticed: {', '.join(missed) or 'none'}; failures with all on: {failed}")
-    return 1 if missed or failed else 0
+    if missed or failed_runs:
+        print(f"not noticed: {', '.join(missed) or 'none'}; failures with all on: {failed_runs}")
+    return 1 if missed or failed_runs else 0
 
 
 if __name__ == "__main__":

@@ -43,20 +43,20 @@ WAYS = {
 def told_by(plan: str) -> list[str]:
     """The events about its agent that operations of this plan can tell, in the order of a life."""
     verb = VERBS[plan]
-    states = set(_accepted(verb))
+    states = set(_states_before(verb))
     for before, after in itertools.product(operation.OperationState, repeat=2):
         for was in (
             agent.AgentState.READY,
             agent.AgentState.SUSPENDED,
             agent.AgentState.CREATE_FAILED,
         ):
-            then = _ended(verb, before, after, was)
+            then = _states_after(verb, before, after, was)
             states |= set() if then is None else {then}
     told = {agent_event(state) for state in states}
     return [event for event in AGENT_EVENTS.values() if event in told]
 
 
-def _accepted(verb: LifecycleVerb) -> Iterator[agent.AgentState]:
+def _states_before(verb: LifecycleVerb) -> Iterator[agent.AgentState]:
     """The states that accepting the verb leads to; where it leads nowhere nothing is told."""
     if verb.request is None:
         yield verb.during
@@ -65,7 +65,7 @@ def _accepted(verb: LifecycleVerb) -> Iterator[agent.AgentState]:
             yield agent.AgentState(end)
 
 
-def _ended(
+def _states_after(
     verb: LifecycleVerb,
     before: operation.OperationState,
     after: operation.OperationState,
@@ -142,7 +142,9 @@ def _arrows() -> Iterator[str]:
 
 def _plans() -> str:
     head = ["| plan | steps | tells of its agent |", "| ---- | ----- | ------------------ |"]
-    rows = [f"| `{plan.name}` | {_steps(plan)} | {_named(told_by(plan.name))} |" for plan in PLANS]
+    rows = [
+        f"| `{plan.name}` | {_steps(plan)} | {_code_list(told_by(plan.name))} |" for plan in PLANS
+    ]
     waits = ", ".join(f"`{verb}` (of `{event}`)" for verb, event in WAITED_FOR.items())
     tail = f"Required subscribers acknowledge before the end of {waits}."
     return "\n".join(["## Plans", "", *head, *rows, "", tail, ""])
@@ -151,7 +153,7 @@ def _plans() -> str:
 def _reactions() -> str:
     head = ["| reaction | to | does |", "| -------- | -- | ---- |"]
     rows = [
-        f"| `{name}` | {_named(one.types)} | {_sentence(one.react)} |"
+        f"| `{name}` | {_code_list(one.types)} | {_sentence(one.react)} |"
         for name, one in REACTIONS.items()
     ]
     return "\n".join(["## Reactions", "", *head, *rows, ""])
@@ -168,7 +170,7 @@ def _reconcilers() -> str:
     return "\n".join(["## Reconcilers", "", *head, *rows, ""])
 
 
-def _named(events: tuple[str, ...] | list[str]) -> str:
+def _code_list(events: tuple[str, ...] | list[str]) -> str:
     return ", ".join(f"`{event}`" for event in events)
 
 

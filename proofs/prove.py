@@ -72,11 +72,11 @@ def lots_of(number: int, ablation: Ablation | None) -> Iterator[Lot]:
     for subject, profile in sorted(profiles, key=lambda one: one[1] != aimed):
         seeds = AIMED_SEEDS if profile == aimed else min(subject.seeds, SEEDS_MAX)
         name = f"simulation of {subject.name}, {profile}"
-        yield Lot(name, subject.simulated(profile, seeds))
+        yield Lot(name, subject.simulation_checks(profile, seeds))
     for subject, proof in parts:
         for scenario in proof.scenarios:
             name = f"crash matrix of {subject.name}, {scenario}"
-            yield Lot(name, subject.crashed(scenario, one_in=CRASHES_ONE_IN))
+            yield Lot(name, subject.crash_checks(scenario, one_in=CRASHES_ONE_IN))
         if proof.checks is not None:
             yield Lot(proof.checks.__name__, proof.checks())
 

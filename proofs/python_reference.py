@@ -118,8 +118,8 @@ def signature_of(name: str, function: Any) -> str:
     assert isinstance(parsed, ast.FunctionDef | ast.AsyncFunctionDef)
     taken = parsed.args
     taken.args = [each for each in taken.args if each.arg != "self"]
-    parameters = re.sub(r"(?<=[\w\]])=", " = ", _quoted(ast.unparse(taken)))
-    returned = _quoted(ast.unparse(parsed.returns or ast.Constant(None))).strip('"')
+    parameters = re.sub(r"(?<=[\w\]])=", " = ", _code(ast.unparse(taken)))
+    returned = _code(ast.unparse(parsed.returns or ast.Constant(None))).strip('"')
     if name == "open_plane":
         called, end = "async with tenure.", " as plane:"
     else:
@@ -133,7 +133,7 @@ def signature_of(name: str, function: Any) -> str:
     return f"{called}{name}(\n    {apart},\n){end}"
 
 
-def _quoted(text: str) -> str:
+def _code(text: str) -> str:
     """Text in double quotes, as the sources have it."""
     return text.replace("'", '"')
 
@@ -166,7 +166,7 @@ def _fields(value: type) -> str:
     body = _body(value)
     notes = _notes(body)
     lines = [
-        f"- `{_quoted(ast.unparse(one))}`{_after(notes.get(name))}\n"
+        f"- `{_code(ast.unparse(one))}`{_after(notes.get(name))}\n"
         for one in body.body
         if isinstance(one, ast.AnnAssign)
         and isinstance(one.target, ast.Name)

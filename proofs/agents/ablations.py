@@ -34,8 +34,8 @@ def admissions(change: Callable[[Admission], Admission]) -> Off:
     """Change the admission of every verb."""
     real = verbs.admit_verb
 
-    async def admit_verb(*given: Any, **named: Any) -> Admission:
-        return change(await real(*given, **named))
+    async def admit_verb(*args: Any, **kwargs: Any) -> Admission:
+        return change(await real(*args, **kwargs))
 
     return lambda: patched(verbs, admit_verb=admit_verb)
 
@@ -60,9 +60,9 @@ def lock_not_waited_for() -> AbstractContextManager[None]:
     """Begin though another operation works on the agent."""
     real = AgentPlaneApi.acquire_lock
 
-    async def acquire_lock(self: AgentPlaneApi, agent: str, operation: str, **given: Any) -> Any:
-        lock = await real(self, agent, operation, **given)
-        return lock._replace(holder="", was=given["was"]) if lock.holder else lock
+    async def acquire_lock(self: AgentPlaneApi, agent: str, operation: str, **kwargs: Any) -> Any:
+        lock = await real(self, agent, operation, **kwargs)
+        return lock._replace(holder="", was=kwargs["was"]) if lock.holder else lock
 
     return patched(AgentPlaneApi, acquire_lock=acquire_lock)
 
@@ -71,8 +71,8 @@ def burned_not_recorded() -> AbstractContextManager[None]:
     """Say nothing of what was removed."""
     real = saga.decide_outcome
 
-    def decide_outcome(*given: Any, **named: Any) -> MoveOutcome:
-        return real(*given, **named)._replace(burned=())
+    def decide_outcome(*given: Any, **kwargs: Any) -> MoveOutcome:
+        return real(*given, **kwargs)._replace(burned=())
 
     return patched(saga, decide_outcome=decide_outcome)
 
@@ -139,7 +139,7 @@ def fingerprint_ignored() -> AbstractContextManager[None]:
 def one_scope() -> AbstractContextManager[None]:
     """Share idempotency keys between tenants."""
     real = idempotency.identify
-    return patched(admission, identify=lambda _, *more, **named: real("everyone", *more, **named))
+    return patched(admission, identify=lambda _, *more, **kwargs: real("everyone", *more, **kwargs))
 
 
 def any_tenants_agent() -> AbstractContextManager[None]:

@@ -43,7 +43,7 @@ class AgentSnapshot:
     world: World
     fakes: Fakes
     plans: Mapping[str, Plan]
-    acknowledged: Sequence[str] = ()
+    acknowledged_ids: Sequence[str] = ()
 
     def operations_of(self, agent: str) -> list[OperationRecord]:
         """The operations of an agent, oldest first."""
@@ -67,7 +67,7 @@ async def read_agents(
     fakes: Fakes,
     *,
     plans: Mapping[str, Plan],
-    acknowledged: Sequence[str] = (),
+    acknowledged_ids: Sequence[str] = (),
     kernel: Snapshot | None = None,
 ) -> AgentSnapshot:
     """Read a store through its port; `kernel` if that part was read already."""
@@ -82,7 +82,7 @@ async def read_agents(
         world=world,
         fakes=fakes,
         plans={plan.digest: plan for plan in plans.values()},
-        acknowledged=acknowledged,
+        acknowledged_ids=acknowledged_ids,
     )
 
 
@@ -92,27 +92,27 @@ async def _all(store: Store, table: str) -> list[Row]:
     return rows
 
 
-def holds_what_its_state_says(seen: AgentSnapshot) -> list[str]:
+def holds_what_its_state_says(agents_state: AgentSnapshot) -> list[str]:
     """A READY agent holds one of each, a SUSPENDED one no runtime, one that is gone nothing."""
     wrong: list[str] = []
-    for uid, row in seen.agents.items():
-        if not seen.is_at_rest(uid) or seen.was_left(uid):
+    for uid, row in agents_state.agents.items():
+        if not agents_state.is_at_rest(uid) or agents_state.was_left(uid):
             continue
         state = AgentState(str(row["state"]))
-        held = sorted(thing.provider for thing in seen.world.holds(agent=uid))
+        held = sorted(thing.provider for thing in agents_state.world.holds(agent=uid))
         wanted: list[tuple[str, ...]] = [()]
         if state is AgentState.READY:
             wanted = [SLOTS]
         elif state is AgentState.SUSPENDED:
-            wanted = _suspended(seen, uid)
+            wanted = _resources_while_suspended(agents_state, uid)
         if held not in [sorted(slots) for slots in wanted]:
             wrong.append(f"agent {row['name']!s} is {state} and holds {', '.join(held) or 'none'}")
     return wrong
 
 
-def _suspended(seen: AgentSnapshot, uid: str) -> list[tuple[str, ...]]:
+def _resources_while_suspended(agents_state: AgentSnapshot, uid: str) -> list[tuple[str, ...]]:
     """What the operation that suspended it was asked to leave: a runtime only if it had one."""
-    rows = seen.operations_of(uid)
+    rows = agents_state.operations_of(uid)
     suspended = [
         number
         for number, row in enumerate(rows)
@@ -124,59 +124,61 @@ def _suspended(seen: AgentSnapshot, uid: str) -> list[tuple[str, ...]]:
     return [SLOTS] if sure else [SLOTS, NO_RUNTIME]
 
 
-def nothing_is_an_orphan(seen: AgentSnapshot) -> list[str]:
+def nothing_is_an_orphan(agents_state: AgentSnapshot) -> list[str]:
     """Whatever a provider holds of ours is listed as a resource of an agent."""
     listed = {
         intent.key
-        for intents in seen.kernel.intents.values()
+        for intents in agents_state.kernel.intents.values()
         for intent in intents
         if intent.slot and intent.state != IntentState.BURNED
     }
     return [
         f"{thing.provider} {thing.key.text} of agent {thing.key.agent} is an orphan"
-        for thing in seen.world.things.values()
+        for thing in agents_state.world.things.values()
         if thing.owner != "someone else" and thing.key.text not in listed
     ]
 
 
-def what_is_listed_is_there(seen: AgentSnapshot) -> list[str]:
+def what_is_listed_is_there(agents_state: AgentSnapshot) -> list[str]:
     """An agent that is at rest lists as its resources what providers hold, and nothing else."""
     wrong: list[str] = []
-    for uid, row in seen.agents.items():
-        if not seen.is_at_rest(uid) or seen.was_left(uid):
+    for uid, row in agents_state.agents.items():
+        if not agents_state.is_at_rest(uid) or agents_state.was_left(uid):
             continue
         unused = json.loads(str(row["serving"] or "{}")).get("instead_of")
         listed = {
             (intent.slot, intent.key)
-            for one in seen.operations_of(uid)
-            for intent in seen.kernel.intents[one.id]
+            for one in agents_state.operations_of(uid)
+            for intent in agents_state.kernel.intents[one.id]
             if intent.slot and intent.state != IntentState.BURNED and intent.key != unused
         }
-        held = {(thing.provider, thing.key.text) for thing in seen.world.holds(agent=uid)}
+        held = {(thing.provider, thing.key.text) for thing in agents_state.world.holds(agent=uid)}
         wrong += [f"agent {uid} lists {slot} {key} in vain" for slot, key in sorted(listed - held)]
     return wrong
 
 
-def quota_counts_live_agents(seen: AgentSnapshot) -> list[str]:
+def quota_counts_live_agents(agents_state: AgentSnapshot) -> list[str]:
     """There is one reservation for each agent that is there, and no other."""
     live = {
         uid
-        for uid, row in seen.agents.items()
-        if AgentState(str(row["state"])) in LIVE or not seen.is_at_rest(uid)
+        for uid, row in agents_state.agents.items()
+        if AgentState(str(row["state"])) in LIVE or not agents_state.is_at_rest(uid)
     }
-    sure = {uid for uid in seen.agents if seen.is_at_rest(uid)}
-    wrong = [f"agent {uid} is there and takes no place" for uid in sorted(live - seen.reserved)]
-    gone = sorted((seen.reserved - live) & sure)
+    sure = {uid for uid in agents_state.agents if agents_state.is_at_rest(uid)}
+    wrong = [
+        f"agent {uid} is there and takes no place" for uid in sorted(live - agents_state.reserved)
+    ]
+    gone = sorted((agents_state.reserved - live) & sure)
     return [w for w in wrong if w.split()[1] in sure] + [
         f"agent {uid} is gone and takes a place" for uid in gone
     ]
 
 
-def names_are_unique(seen: AgentSnapshot) -> list[str]:
+def names_are_unique(agents_state: AgentSnapshot) -> list[str]:
     """Every agent that is not deleted has its name to itself; a deleted one has none."""
     wrong: list[str] = []
-    for uid, row in seen.agents.items():
-        named = seen.names.get(str(row["name"])) == uid
+    for uid, row in agents_state.agents.items():
+        named = agents_state.names.get(str(row["name"])) == uid
         deleted = row["state"] == AgentState.DELETED
         if named == deleted:
             word = "has" if named else "lacks"
@@ -184,41 +186,43 @@ def names_are_unique(seen: AgentSnapshot) -> list[str]:
     return wrong
 
 
-def the_lock_is_free(seen: AgentSnapshot) -> list[str]:
+def the_lock_is_free(agents_state: AgentSnapshot) -> list[str]:
     """An agent names exactly the operations that are open for it."""
     wrong: list[str] = []
-    for uid, row in seen.agents.items():
+    for uid, row in agents_state.agents.items():
         named = {str(row[column]) for column in ("operation", "next") if row[column] is not None}
-        opened = {one.id for one in seen.operations_of(uid) if one.state not in OPERATION.final}
+        opened = {
+            one.id for one in agents_state.operations_of(uid) if one.state not in OPERATION.final
+        }
         if named != opened:
             wrong.append(f"agent {uid} names {sorted(named)} and open are {sorted(opened)}")
     return wrong
 
 
-def state_follows_from_operations(seen: AgentSnapshot) -> list[str]:
+def state_follows_from_operations(agents_state: AgentSnapshot) -> list[str]:
     """An agent that is at rest stands as its operations, told in order, have left it."""
     wrong: list[str] = []
-    for uid, row in seen.agents.items():
-        if not seen.is_at_rest(uid):
+    for uid, row in agents_state.agents.items():
+        if not agents_state.is_at_rest(uid):
             continue
         stands = AgentState.CREATING
-        for one in seen.operations_of(uid):
+        for one in agents_state.operations_of(uid):
             if _input(one).get("queued"):
                 continue  # its turn never came, or came in vain
             stands = _after(stands, Verb(one.kind), OperationState(str(one.state)))
-        if stands is AgentState.CREATE_FAILED and str(row["name"]) in seen.names:
-            replaced = seen.names[str(row["name"])] != uid
+        if stands is AgentState.CREATE_FAILED and str(row["name"]) in agents_state.names:
+            replaced = agents_state.names[str(row["name"])] != uid
             stands = AgentState.DELETED if replaced else stands
         if row["state"] != stands and not (
-            stands is AgentState.CREATE_FAILED and _nameless(seen, row)
+            stands is AgentState.CREATE_FAILED and _nameless(agents_state, row)
         ):
             wrong.append(f"agent {uid} is {row['state']!s} and its operations say {stands}")
     return wrong
 
 
-def _nameless(seen: AgentSnapshot, row: Row) -> bool:
+def _nameless(agents_state: AgentSnapshot, row: Row) -> bool:
     """Whether its name was created anew, and is gone since."""
-    return row["state"] == AgentState.DELETED and str(row["name"]) not in seen.names
+    return row["state"] == AgentState.DELETED and str(row["name"]) not in agents_state.names
 
 
 def _after(stands: AgentState, verb: Verb, end: OperationState) -> AgentState:
@@ -244,34 +248,38 @@ def _after(stands: AgentState, verb: Verb, end: OperationState) -> AgentState:
             return VERBS[verb].agent_after(OperationState.RUNNING, end) or stands
 
 
-def ready_agents_are_served(seen: AgentSnapshot) -> list[str]:
+def ready_agents_are_served(agents_state: AgentSnapshot) -> list[str]:
     """A READY agent's address is that of its runtime, which answers."""
     wrong: list[str] = []
-    for uid, row in seen.agents.items():
-        if not seen.is_at_rest(uid) or row["state"] != AgentState.READY or seen.was_left(uid):
+    for uid, row in agents_state.agents.items():
+        if (
+            not agents_state.is_at_rest(uid)
+            or row["state"] != AgentState.READY
+            or agents_state.was_left(uid)
+        ):
             continue
         serving = json.loads(str(row["serving"] or "{}"))
         address = str(serving.get("address", "")).removesuffix(":1")
-        there = seen.world.holds(provider="runtime", agent=uid)
+        there = agents_state.world.holds(provider="runtime", agent=uid)
         if [thing.key.text for thing in there] != [address]:
             keys = [thing.key.text for thing in there]
             wrong.append(f"agent {uid} is READY at {address or 'nowhere'} and runs as {keys}")
             continue
-        status = seen.fakes.runtime._status(there[0].key, None)  # noqa: SLF001
+        status = agents_state.fakes.runtime._status(there[0].key, None)  # noqa: SLF001
         if status.presence is not Presence.READY:
             wrong.append(f"agent {uid} is READY and its runtime is {status.presence}")
     return wrong
 
 
-def doors_stand_as_the_state_says(seen: AgentSnapshot) -> list[str]:
+def doors_stand_as_the_state_says(agents_state: AgentSnapshot) -> list[str]:
     """For an agent at rest something can be minted exactly if its state says so."""
     wrong: list[str] = []
-    for uid, row in seen.agents.items():
-        if not seen.is_at_rest(uid) or seen.was_left(uid):
+    for uid, row in agents_state.agents.items():
+        if not agents_state.is_at_rest(uid) or agents_state.was_left(uid):
             continue
         state = AgentState(str(row["state"]))
-        for name, door in _doors(seen):
-            is_open = bool(seen.world.holds(provider=name, agent=uid)) and door.is_open(uid)
+        for name, door in _doors(agents_state):
+            is_open = bool(agents_state.world.holds(provider=name, agent=uid)) and door.is_open(uid)
             if is_open and CONDUCT[state].mints == "no":
                 wrong.append(f"agent {uid} is {state} and {name} still mints for it")
             if not is_open and CONDUCT[state].mints == "yes":
@@ -279,54 +287,57 @@ def doors_stand_as_the_state_says(seen: AgentSnapshot) -> list[str]:
     return wrong
 
 
-def _doors(seen: AgentSnapshot) -> Sequence[tuple[str, Any]]:
-    return (("identity", seen.fakes.identity.door), ("credentials", seen.fakes.credentials.door))
+def _doors(agents_state: AgentSnapshot) -> Sequence[tuple[str, Any]]:
+    return (
+        ("identity", agents_state.fakes.identity.door),
+        ("credentials", agents_state.fakes.credentials.door),
+    )
 
 
-def no_child_outlives_its_parent(seen: AgentSnapshot) -> list[str]:
+def no_child_outlives_its_parent(agents_state: AgentSnapshot) -> list[str]:
     """Nothing is left of a deleted agent's children."""
     return [
         f"agent {uid} is {row['state']!s} and its parent is deleted"
-        for uid, row in seen.agents.items()
-        if row["parent"] in seen.agents
-        and seen.agents[str(row["parent"])]["state"] == AgentState.DELETED
+        for uid, row in agents_state.agents.items()
+        if row["parent"] in agents_state.agents
+        and agents_state.agents[str(row["parent"])]["state"] == AgentState.DELETED
         and row["state"] != AgentState.DELETED
     ]
 
 
-def the_audit_chain_is_whole(seen: AgentSnapshot) -> list[str]:
+def the_audit_chain_is_whole(agents_state: AgentSnapshot) -> list[str]:
     """Every line follows from the one before; every operation of a caller has exactly one."""
-    broken = first_broken([list(row.values()) for row in seen.audit])
+    broken = first_broken([list(row.values()) for row in agents_state.audit])
     told = [
         str(json.loads(str(row["body"])).get("operation"))
-        for row in seen.audit
+        for row in agents_state.audit
         if str(row["action"]).startswith("agent.")
     ]
     wrong = [] if broken is None else [f"audit line {broken.position}: {broken.why}"]
-    if sorted(told) != sorted(seen.kernel.operations):
+    if sorted(told) != sorted(agents_state.kernel.operations):
         wrong.append("the audit log does not tell of every operation once")
     return wrong
 
 
-def events_tell_the_state(seen: AgentSnapshot) -> list[str]:
+def events_tell_the_state(agents_state: AgentSnapshot) -> list[str]:
     """The last event of an agent says the state it is in."""
     last: dict[str, str] = {}
-    for event in seen.kernel.events:
+    for event in agents_state.kernel.events:
         if str(event["type"]).startswith("agent."):
             last[str(event["agent"])] = str(json.loads(str(event["body"]))["state"])
     return [
         f"agent {uid} is {row['state']!s} and the last that was told is {last.get(uid)}"
-        for uid, row in seen.agents.items()
+        for uid, row in agents_state.agents.items()
         if last.get(uid) != row["state"]
     ]
 
 
-def closed_stays_closed(seen: AgentSnapshot) -> list[str]:
+def closed_stays_closed(agents_state: AgentSnapshot) -> list[str]:
     """Once a newer operation was accepted for an agent, an older one says nothing of its state."""
     wrong: list[str] = []
     newest: dict[str, int] = {}
-    for event in seen.kernel.events:
-        operation = seen.kernel.operations.get(str(event["operation"]))
+    for event in agents_state.kernel.events:
+        operation = agents_state.kernel.operations.get(str(event["operation"]))
         if operation is None or not str(event["type"]).startswith("agent."):
             continue
         uid, generation = str(event["agent"]), operation.generation
@@ -336,10 +347,14 @@ def closed_stays_closed(seen: AgentSnapshot) -> list[str]:
     return wrong
 
 
-def operations_keep_their_word(seen: AgentSnapshot) -> list[str]:
+def operations_keep_their_word(agents_state: AgentSnapshot) -> list[str]:
     """What the kernel promises of every operation holds here too."""
     evidence = invariants.Evidence(
-        seen.kernel, seen.world, seen.plans, seen.acknowledged, frozenset()
+        agents_state.kernel,
+        agents_state.world,
+        agents_state.plans,
+        agents_state.acknowledged_ids,
+        frozenset(),
     )
     kept: tuple[Callable[[invariants.Evidence], list[str]], ...] = (
         invariants.acknowledged_are_kept,
@@ -352,16 +367,20 @@ def operations_keep_their_word(seen: AgentSnapshot) -> list[str]:
         f"{check.__name__}: {wrong}"
         for check in kept
         for wrong in check(evidence)
-        if not (check is invariants.every_operation_ended and _waits(seen, wrong.split()[1]))
+        if not (
+            check is invariants.every_operation_ended and _waits(agents_state, wrong.split()[1])
+        )
     ]
 
 
-def _waits(seen: AgentSnapshot, operation: str) -> bool:
+def _waits(agents_state: AgentSnapshot, operation: str) -> bool:
     """Whether it waits for another one, of its agent or of one that this owns, which is stuck."""
-    stuck = any(row.state == OperationState.STUCK for row in seen.kernel.operations.values())
+    stuck = any(
+        row.state == OperationState.STUCK for row in agents_state.kernel.operations.values()
+    )
     there = {
         intent.step
-        for intent in seen.kernel.intents[operation]
+        for intent in agents_state.kernel.intents[operation]
         if intent.state == IntentState.INTENDED
     }
     return stuck and bool(there & WAITING)
@@ -389,6 +408,6 @@ INVARIANTS: tuple[Callable[[AgentSnapshot], list[str]], ...] = (
 )
 
 
-def violations(seen: AgentSnapshot) -> list[str]:
+def violations(agents_state: AgentSnapshot) -> list[str]:
     """Every violation, each begun with the name of its invariant."""
-    return [f"{check.__name__}: {wrong}" for check in INVARIANTS for wrong in check(seen)]
+    return [f"{check.__name__}: {wrong}" for check in INVARIANTS for wrong in check(agents_state)]

@@ -141,10 +141,10 @@ async def _retry_after_death(loop: SeededLoop, crossing: int, side: CrossingSide
     return [] if count == 3 else [f"three keys have made {count} operations"]
 
 
-async def _answer(asked: Awaitable[OperationView]) -> str:
+async def _answer(request: Awaitable[OperationView]) -> str:
     """The operation's id, or the code of the refusal."""
     try:
-        return (await asked).id
+        return (await request).id
     except Conflict as refused:
         return refused.code
     except CallerError as refused:
@@ -185,8 +185,8 @@ async def across(plane: Plane, store: Store, rest: Callable[[], Awaitable[object
     before = await _everything(store)
     found: list[Check] = []
     for what, question, theirs, nobodys in _questions(plane, uids, ids, view.id):
-        seen = await _seen(question(theirs))
-        absent = await _seen(question(nobodys))
+        seen = await _outcome_text(question(theirs))
+        absent = await _outcome_text(question(nobodys))
         same = seen.replace(theirs, "X") == absent.replace(nobodys, "X")
         wrong = [] if same else [f"{what} of another's gives {seen}, of nobody's {absent}"]
         if await _everything(store) != before:
@@ -236,9 +236,9 @@ def _questions(
     yield "revoke", lambda n: tokens.revoke_token(plane, STRANGER, n), token, "0" * 32
 
 
-async def _seen(asked: Awaitable[object]) -> str:
+async def _outcome_text(request: Awaitable[object]) -> str:
     try:
-        return f"an answer: {await asked}"
+        return f"an answer: {await request}"
     except NotFound as refused:
         return f"NotFound: {refused}"
     except CallerError as refused:

@@ -67,7 +67,7 @@ def _soon(act: Act, seconds: float) -> Act:
     return act._replace(after_seconds=seconds)
 
 
-def _queued(act: Act, seconds: float) -> Act:
+def _while_locked(act: Act, seconds: float) -> Act:
     return act._replace(after_seconds=seconds, queue=True)
 
 
@@ -132,15 +132,15 @@ SCENARIOS: Mapping[str, AgentScenario] = {
             ends=f"{_OK} {_OK} {_UNDONE} {_OK}",
         ),
         AgentScenario(
-            "resume_queued", (_CREATE, _SUSPEND, _queued(_RESUME, 0.013)),
+            "resume_queued", (_CREATE, _SUSPEND, _while_locked(_RESUME, 0.013)),
             ends=f"{_OK} {_OK} {_OK}",
         ),
         AgentScenario(
-            "suspend_queued_in_vain", (_CREATE, _queued(_SUSPEND, 0.022)),
+            "suspend_queued_in_vain", (_CREATE, _while_locked(_SUSPEND, 0.022)),
             {FaultPoint("credentials", "ensure", 1): Fault.REFUSED}, ends=f"{_UNDONE} {_UNDONE}",
         ),
         AgentScenario(
-            "delete_over_queued", (_CREATE, _queued(_SUSPEND, 0.022), _soon(_DELETE, 0.001)),
+            "delete_over_queued", (_CREATE, _while_locked(_SUSPEND, 0.022), _soon(_DELETE, 0.001)),
             ends=f"{_UNDONE} {_UNDONE} {_OK}",
         ),
         AgentScenario("delete_owner", (_CREATE, _CHILD, _DELETE), ends=f"{_OK} {_OK} {_OK} {_OK}"),
@@ -173,12 +173,12 @@ async def _act(client: Client, act: Act, number: int) -> None:
     """Ask until there is an answer, under one key; a refusal is an answer."""
     with suppress(CallerError):
         if act.verb == CANCEL:
-            last = client.acknowledged[-1]
+            last = client.acknowledged_ids[-1]
             await client.ask(lambda plane: operations.cancel(plane, by("a caller"), last))
             return
         options = RequestOptions(idempotency_key=f"act {number}", queue=act.queue)
         accepted = await client.ask(lambda plane: perform(plane, act, request_options=options))
-        client.acknowledged.append(accepted.id)
+        client.acknowledged_ids.append(accepted.id)
 
 
 async def perform(plane: Plane, act: Act, *, request_options: RequestOptions) -> OperationView:
@@ -231,11 +231,12 @@ async def wait_for_rest(
 
 
 async def check_agents(
-    cluster: Cluster, fakes: Fakes, snapshot: Snapshot, acknowledged: list[str]
+    cluster: Cluster, fakes: Fakes, snapshot: Snapshot, acknowledged_ids: list[str]
 ) -> list[str]:
     """Every violation of an invariant of agents."""
     seen = await read_agents(
-        cluster.disk.observer(), cluster.world, fakes, plans=PLANS, acknowledged=acknowledged,
+        cluster.disk.observer(), cluster.world, fakes,
+        plans=PLANS, acknowledged_ids=acknowledged_ids,
         kernel=snapshot,
     )  # fmt: skip
     return violations(seen)
@@ -249,8 +250,8 @@ async def rest(attempt: Attempt[AgentScenario]) -> list[str]:
 async def check(attempt: Attempt[AgentScenario], snapshot: Snapshot) -> list[str]:
     """Every invariant of agents."""
     assert isinstance(attempt.cluster, AgentCluster)
-    fakes, acknowledged = attempt.cluster.fakes, attempt.client.acknowledged
-    return await check_agents(attempt.cluster, fakes, snapshot, acknowledged)
+    fakes, acknowledged_ids = attempt.cluster.fakes, attempt.client.acknowledged_ids
+    return await check_agents(attempt.cluster, fakes, snapshot, acknowledged_ids)
 
 
 MATRIX = Matrix(__name__, SCENARIOS, LETTERS, build=build, ask=ask, rest=rest, check=check)

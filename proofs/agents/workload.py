@@ -72,7 +72,7 @@ class AgentsSimulation(Simulation):
 
     async def check(self, snapshot: Snapshot) -> list[str]:
         """The invariants of agents, and the quota."""
-        wrong = await check_agents(self, self.fakes, snapshot, self.client.acknowledged)
+        wrong = await check_agents(self, self.fakes, snapshot, self.client.acknowledged_ids)
         used = await self.disk.observer().count_rows("reservation", {})
         most = self.profile.quota
         over = most is not None and used > most
@@ -96,7 +96,7 @@ class AgentsSimulation(Simulation):
             )
         except CallerError:
             return
-        self.client.acknowledged.append(accepted.id)
+        self.client.acknowledged_ids.append(accepted.id)
         if act.verb in CLOSING:
             row = await self.disk.observer().find(OperationRecord, (accepted.id,))
             newest = await self.disk.observer().find("agent", (accepted.agent,))

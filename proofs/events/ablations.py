@@ -40,10 +40,10 @@ def ids_drawn() -> AbstractContextManager[None]:
     """Give an event another id each time it is told."""
     numbers = itertools.count()
 
-    def drawn(position: int, agent: str, sequence: int | None, at: float) -> str:
+    def random_event_id(position: int, agent: str, sequence: int | None, at: float) -> str:
         return f"{event_id(position, agent, sequence, at)}-{next(numbers)}"
 
-    return patched(app_events, event_id=drawn)
+    return patched(app_events, event_id=random_event_id)
 
 
 def parked_forgotten() -> AbstractContextManager[None]:

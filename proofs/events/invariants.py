@@ -7,13 +7,13 @@ from tenure.ports.bus import Outgoing
 from tenure.ports.store import Row
 
 
-def violations(arrived: Sequence[Outgoing], rows: Sequence[Row]) -> list[str]:
+def violations(deliveries: Sequence[Outgoing], rows: Sequence[Row]) -> list[str]:
     """Every rule of the promise that does not hold."""
     wrong: list[str] = []
     committed = {(str(row["agent"]), cast(int, row["sequence"])) for row in rows}
     first: dict[tuple[str, int], str] = {}
     last: dict[str, int] = {}
-    for event in arrived:
+    for event in deliveries:
         what = (event.agent, event.sequence)
         known = first.setdefault(what, event.id)
         if known != event.id:

@@ -78,7 +78,7 @@ class EventsSimulation(Simulation):
 
     async def _ask(self, question: Callable[[Plane], Coroutine[Any, Any, OperationView]]) -> None:
         accepted = await self.client.ask(question)
-        self.client.acknowledged.append(accepted.id)
+        self.client.acknowledged_ids.append(accepted.id)
 
     async def rest(self, is_busy: Callable[[], bool]) -> list[str]:
         """Wait until the agents are at rest."""
@@ -87,7 +87,7 @@ class EventsSimulation(Simulation):
 
     async def check(self, snapshot: Snapshot) -> list[str]:
         """The invariants of agents, and those of delivery."""
-        wrong = await check_agents(self, self.fakes, snapshot, self.client.acknowledged)
+        wrong = await check_agents(self, self.fakes, snapshot, self.client.acknowledged_ids)
         return wrong + violations(self.arrived, await self._events())
 
     async def _events(self) -> list[Row]:

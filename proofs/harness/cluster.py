@@ -104,8 +104,8 @@ class WiredVerbs(WiredProvider):
             return found
         name = f"{self._names['ensure'].partition('.')[0]}.{verb}"
 
-        async def cross(*given: object, **named: object) -> object:
-            return await self._wire.cross(name, lambda: found(*given, **named))
+        async def cross(*args: object, **kwargs: object) -> object:
+            return await self._wire.cross(name, lambda: found(*args, **kwargs))
 
         return cross
 
@@ -168,7 +168,7 @@ class Process:
 
         return await self.node.run(inside())
 
-    async def gone(self) -> None:
+    async def wait_gone(self) -> None:
         """Return when the process is over: killed, or stopped by its own store."""
         try:
             await self.node.run(self.engine.join())
@@ -263,7 +263,7 @@ class Cluster:
             try:
                 await process.start()
                 self.serving.append(process)
-                await process.gone()
+                await process.wait_gone()
             except (Dead, CommitUnknown):
                 process.crash()
             self.serving = [other for other in self.serving if other is not process]
@@ -284,7 +284,7 @@ class Client:
     def __init__(self, cluster: Cluster) -> None:
         """Nothing was asked yet."""
         self._cluster = cluster
-        self.acknowledged: list[str] = []
+        self.acknowledged_ids: list[str] = []
         """Operations that were acknowledged to this client."""
         self.refused = 0
         """How often there was no room."""
@@ -293,7 +293,7 @@ class Client:
         """Ask for an operation until it is acknowledged, always with the same idempotency key."""
         assert command.idempotency_key
         accepted = await self.ask(lambda plane: admission.accept(plane, command))
-        self.acknowledged.append(accepted.id)
+        self.acknowledged_ids.append(accepted.id)
         return accepted
 
     async def ask(self, question: Callable[[Plane], Awaitable[T]]) -> T:
@@ -309,6 +309,6 @@ class Client:
             await asyncio.sleep(ASK_AGAIN_SECONDS)
 
 
-def command(plan: str, key: str, *, agent: str = "", **given: object) -> Accept:
+def command(plan: str, key: str, *, agent: str = "", **kwargs: object) -> Accept:
     """A request for an operation with an idempotency key of its own."""
-    return Accept(plan, agent, given, idempotency_key=key)
+    return Accept(plan, agent, kwargs, idempotency_key=key)

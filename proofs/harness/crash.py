@@ -174,10 +174,10 @@ class Matrix(Generic[S]):
         ]
 
     def cases_of(
-        self, scenario: str, struck: Struck = CALM, *, seed: int = 0, planes: int = 1
+        self, scenario: str, fault_case: Struck = CALM, *, seed: int = 0, planes: int = 1
     ) -> list[Case]:
         """The case without a crash, then one for each crossing and side of it."""
-        calm = self.run(Case(scenario, *struck, seed=seed, planes=planes))
+        calm = self.run(Case(scenario, *fault_case, seed=seed, planes=planes))
         return [calm.case, *self.crashes_of(calm)]
 
     def crashes_of(self, calm: CaseResult) -> Iterator[Case]:
@@ -193,7 +193,7 @@ class Matrix(Generic[S]):
     def results(
         self,
         scenario: str,
-        struck: Struck = CALM,
+        fault_case: Struck = CALM,
         *,
         first: int = 0,
         one_in: int = 1,
@@ -204,19 +204,19 @@ class Matrix(Generic[S]):
 
         The run without a crash shows the crossings and is a result itself.
         """
-        calm = self.run(Case(scenario, *struck, planes=planes), disk=disk)
+        calm = self.run(Case(scenario, *fault_case, planes=planes), disk=disk)
         yield calm
         for case in itertools.islice(self.crashes_of(calm), first, None, one_in):
             yield self.run(case, disk=disk)
 
-    def report(self, results: Iterable[CaseResult], shown: int = 5) -> tuple[int, str]:
+    def report(self, results: Iterable[CaseResult], limit: int = 5) -> tuple[int, str]:
         """How many results there were, and the failed ones, each as a call that repeats it."""
         count, failed = 0, []
         for result in results:
             count += 1
             if result.wrong:
                 failed.append("\n    ".join((self.again(result.case), *result.wrong)))
-        text = "\n".join(failed[:shown])
+        text = "\n".join(failed[:limit])
         return count, f"{len(failed)} of {count} runs:\n{text}" if failed else ""
 
     def again(self, case: Case) -> str:

@@ -70,10 +70,10 @@ class HistoryRecorder:
         return alive
 
     def add_claims(
-        self, name: str, worker: str, claimed: Sequence[ClaimedOperation], alive: Mapping[str, str]
+        self, name: str, worker: str, claims: Sequence[ClaimedOperation], alive: Mapping[str, str]
     ) -> None:
         """Record that this process has claimed operations."""
-        for operation, token, _ in claimed:
+        for operation, token, _ in claims:
             self._trace.add(f"{self._now():.6f}", name, "claims", operation, token)
             if operation in alive and alive[operation] != worker:
                 holder = alive[operation]

@@ -45,7 +45,7 @@ FRONT = "front"
 class FaultyDisk(Disk, Protocol):
     """A disk that fails on demand."""
 
-    def fail_commit(self, store: Store, *, applied: bool) -> None:
+    def fail_commit(self, store: Store, *, is_applied: bool) -> None:
         """Make the next COMMIT of this handle fail."""
         ...
 
@@ -274,7 +274,7 @@ class Simulation(Cluster):
             try:
                 await process.start()
                 self.serving.append(process)
-                await process.gone()
+                await process.wait_gone()
             except (Dead, CommitUnknown, StoreError):
                 process.crash()
             self.serving = [other for other in self.serving if other is not process]
@@ -310,9 +310,9 @@ class Simulation(Cluster):
             case Failure.DIES_AT_TIME:
                 process.crash()
             case Failure.COMMIT_FAILS_KEPT:
-                self.faulty_disk.fail_commit(process.raw, applied=True)
+                self.faulty_disk.fail_commit(process.raw, is_applied=True)
             case Failure.COMMIT_FAILS_LOST:
-                self.faulty_disk.fail_commit(process.raw, applied=False)
+                self.faulty_disk.fail_commit(process.raw, is_applied=False)
             case Failure.PAUSES if not failure.crossing:
                 self._pause(process, failure)
                 await asyncio.sleep(failure.seconds)

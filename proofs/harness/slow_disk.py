@@ -82,8 +82,8 @@ class SlowStore(MemoryStore):
             if self._failing:
                 for _, work in batch:
                     self._apply(work)
-            self._ended = _failed
-            answers = [_failed() for _ in batch]
+            self._ended = _disk_failure
+            answers = [_disk_failure() for _ in batch]
         elif self._disk.refuses():
             answers = [StoreError("the disk is busy: nothing was kept") for _ in batch]
         else:
@@ -146,10 +146,10 @@ class SlowDisk:
         assert isinstance(store, SlowStore)
         store.kill()
 
-    def fail_commit(self, store: Store, *, applied: bool) -> None:
+    def fail_commit(self, store: Store, *, is_applied: bool) -> None:
         """The next COMMIT of this handle fails."""
         assert isinstance(store, SlowStore)
-        store.fail_commit(applied=applied)
+        store.fail_commit(is_applied=is_applied)
 
     def fill(self, *, full: bool) -> None:
         """There is no room for new work, or there is again."""
@@ -199,5 +199,5 @@ class SlowDisk:
         return claimed
 
 
-def _failed() -> CommitUnknown:
+def _disk_failure() -> CommitUnknown:
     return CommitUnknown("COMMIT failed: nobody knows what is on disk")

@@ -51,7 +51,7 @@ class Subject:
     seeds: int = 0
     """How many seeds of a profile a proof runs."""
 
-    def simulated(self, profile: str, seeds: int) -> Checks:
+    def simulation_checks(self, profile: str, seeds: int) -> Checks:
         """The first seeds of a profile."""
         assert self.simulation is not None
         for seed in range(seeds):
@@ -63,7 +63,7 @@ class Subject:
         subject = "" if self.name == "operations" else f" --subject {self.name}"
         return f"python -m proofs.simulation{subject} --profile {profile} --first {seed} --seeds 1"
 
-    def crashed(self, scenario: str, *, one_in: int = 1) -> Checks:
+    def crash_checks(self, scenario: str, *, one_in: int = 1) -> Checks:
         """Every crossing and side of a scenario, or one in so many."""
         assert self.matrix is not None
         for result in self.matrix.results(scenario, one_in=one_in):

@@ -123,15 +123,15 @@ class Pipe:
         if not self._closing:
             self._protocol.data_received(data)
 
-    async def ask(self, token: str, method: str, path: str, sent: bytes = b"") -> Reply:
+    async def ask(self, token: str, method: str, path: str, body: bytes = b"") -> Reply:
         """One request and its answer."""
         self.told = b""
-        self.send(request(token, method, path, sent))
+        self.send(request(token, method, path, body))
         return await self.answer()
 
     async def answer(self) -> Reply:
         """The next answer, when it is whole."""
-        while (made := _parsed(self.told)) is None:
+        while (made := _parse_reply(self.told)) is None:
             if self.ended.is_set():
                 return Reply(0, {}, b"")
             self._came.clear()
@@ -139,16 +139,16 @@ class Pipe:
         return made
 
 
-def request(token: str, method: str, path: str, sent: bytes = b"", *, length: int = -1) -> bytes:
+def request(token: str, method: str, path: str, body: bytes = b"", *, length: int = -1) -> bytes:
     """A request as it stands on the wire."""
-    length = len(sent) if length < 0 else length
+    length = len(body) if length < 0 else length
     return (
         f"{method} {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {token}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-    ).encode() + sent
+    ).encode() + body
 
 
-def _parsed(data: bytes) -> Reply | None:
+def _parse_reply(data: bytes) -> Reply | None:
     head, blank, rest = data.partition(b"\r\n\r\n")
     if not blank:
         return None
@@ -159,7 +159,7 @@ def _parsed(data: bytes) -> Reply | None:
     return Reply(int(first.split()[1]), headers, rest)
 
 
-class Flooded:
+class FloodedPlane:
     """A face on a plane, the tokens of two tenants, and what went wrong."""
 
     def __init__(
@@ -208,7 +208,7 @@ class Flooded:
         pipe.abort()
 
 
-async def _flooded(loop: SeededLoop, case: "Case") -> list[str]:
+async def _run_flood(loop: SeededLoop, case: "Case") -> list[str]:
     cluster = AgentCluster(loop)
     process = cluster.boot("plane")
     await process.start()
@@ -218,7 +218,7 @@ async def _flooded(loop: SeededLoop, case: "Case") -> list[str]:
         await tokens.create_token(plane, CALLER, tenant=t, principal="p", role=Role.OPERATOR)
         for t in ("loud", "quiet")
     ]
-    one = Flooded(cluster, HttpState(plane, bounds=BOUNDS), loud=made[0][1], quiet=made[1][1])
+    one = FloodedPlane(cluster, HttpState(plane, bounds=BOUNDS), loud=made[0][1], quiet=made[1][1])
     polite = loop.create_task(one.politely(20.0))
     await asyncio.sleep(0.5)  # it is connected
     await case(one)
@@ -226,13 +226,13 @@ async def _flooded(loop: SeededLoop, case: "Case") -> list[str]:
     return one.wrong
 
 
-Case = Callable[[Flooded], Awaitable[None]]
+Case = Callable[[FloodedPlane], Awaitable[None]]
 
 
 # --- the cases ------------------------------------------------------------------------------------
 
 
-async def _too_often(one: Flooded) -> None:
+async def _too_often(one: FloodedPlane) -> None:
     """Ten times what a tenant may ask for."""
     rate = BOUNDS.requests_per_second
     seen: Counter[int] = Counter()
@@ -255,7 +255,7 @@ async def _too_often(one: Flooded) -> None:
         one.wrong.append(f"a flood was answered by {dict(seen)}")
 
 
-async def _too_much_at_once(one: Flooded) -> None:
+async def _too_much_at_once(one: FloodedPlane) -> None:
     """More waits at the same time than there are places."""
     wanted = {"name": "slow", "runtime": {"command": ["agent"], "ready_seconds": 6.0}}
     made = await one.connect().ask(one.loud, "POST", "/v1/agents", json.dumps(wanted).encode())
@@ -273,7 +273,7 @@ async def _too_much_at_once(one: Flooded) -> None:
         pipe.abort()
 
 
-async def _accepted_work_ends(one: Flooded) -> None:
+async def _accepted_work_ends(one: FloodedPlane) -> None:
     """A flood of creates: what got 202 ends, what got 429 was never there."""
     accepted: list[str] = []
     refused = 0
@@ -299,7 +299,7 @@ async def _accepted_work_ends(one: Flooded) -> None:
         one.wrong.append(f"{len(accepted)} accepted, {len(lost)} lost, {len(held)} agents hold")
 
 
-async def _slow_heads(one: Flooded) -> None:
+async def _slow_heads(one: FloodedPlane) -> None:
     """Clients that say nothing, or a byte of a header a second."""
     pipes = [one.connect() for _ in range(SLOW)]
     for pipe in pipes[::2]:
@@ -313,7 +313,7 @@ async def _slow_heads(one: Flooded) -> None:
         one.wrong.append(f"{left} of {SLOW} clients that send no headers are still connected")
 
 
-async def _slow_bodies(one: Flooded) -> None:
+async def _slow_bodies(one: FloodedPlane) -> None:
     """Clients that send a byte of a body a second."""
     pipes = [one.connect() for _ in range(BOUNDS.requests_at_once)]
     for pipe in pipes:
@@ -322,12 +322,12 @@ async def _slow_bodies(one: Flooded) -> None:
         for pipe in pipes:
             pipe.send(b" ")
         await asyncio.sleep(1)
-    seen = Counter(_parsed(pipe.told) and _parsed(pipe.told)[0] for pipe in pipes)  # type: ignore[index]
+    seen = Counter(_parse_reply(pipe.told) and _parse_reply(pipe.told)[0] for pipe in pipes)  # type: ignore[index]
     if seen != {408: len(pipes)}:
         one.wrong.append(f"slow bodies were answered by {dict(seen)}")
 
 
-async def _endless_heads(one: Flooded) -> None:
+async def _endless_heads(one: FloodedPlane) -> None:
     """Headers without an end, as fast as they can be sent."""
     pipe = one.connect()
     pipe.send(b"GET /v1/agents HTTP/1.1\r\n")
@@ -338,7 +338,7 @@ async def _endless_heads(one: Flooded) -> None:
         one.wrong.append("a megabyte of headers was taken")
 
 
-async def _never_read(one: Flooded) -> None:
+async def _never_read(one: FloodedPlane) -> None:
     """Clients that ask for a lot and read nothing."""
     pipes = [one.connect(reads=False) for _ in range(8)]
     for pipe in pipes[::2]:
@@ -352,7 +352,7 @@ async def _never_read(one: Flooded) -> None:
         one.wrong.append(f"{left} clients that read nothing are still connected")
 
 
-async def _too_many_connections(one: Flooded) -> None:
+async def _too_many_connections(one: FloodedPlane) -> None:
     """Beyond the bound a connection is told to come again, and those before it live."""
     pipes = [one.connect() for _ in range(BOUNDS.connections_max - one.connections)]
     more = [one.connect() for _ in range(5)]
@@ -380,7 +380,7 @@ def floods() -> Checks:
     ):
         for seed in range(3):
             name = f"{AGAIN} ({case.__name__.strip('_')}, seed {seed})"
-            yield Check(name, run(seed, lambda loop, c=case: _flooded(loop, c)))  # type: ignore[misc]
+            yield Check(name, run(seed, lambda loop, c=case: _run_flood(loop, c)))  # type: ignore[misc]
 
 
 # --- what it rests on -----------------------------------------------------------------------------

@@ -104,7 +104,7 @@ class World:
     """Fields of bodies that are given so, if they are not bent: else too little would fit."""
 
 
-class Sent(NamedTuple):
+class FuzzRequest(NamedTuple):
     """One request."""
 
     route: Route | None
@@ -169,7 +169,7 @@ class Generator:
         self._random = random.Random(seed)
         self._forms: dict[Any, inspect.Type] = {}
 
-    def request(self) -> Sent:
+    def request(self) -> FuzzRequest:
         """The next one."""
         lot = self._random
         if lot.random() < 0.02:
@@ -185,7 +185,7 @@ class Generator:
             headers.setdefault(b"content-type", b"application/json")
         headers.setdefault(b"content-length", b"%d" % len(body))
         query = self._query(route)
-        return Sent(route, method, path, query, tuple(headers.items()), body, party)
+        return FuzzRequest(route, method, path, query, tuple(headers.items()), body, party)
 
     def learn(self, name: str, value: str) -> None:
         """Something there is now, to be named in later requests."""
@@ -194,9 +194,9 @@ class Generator:
         if len(known) > LEARNT_MAX:
             known.pop(self._random.randrange(len(known)))
 
-    def _nowhere(self) -> Sent:
+    def _nowhere(self) -> FuzzRequest:
         method, path = self._random.choice(METHODS), self._random.choice(ODD_PATHS)
-        return Sent(None, method, path, b"", (), b"", None)
+        return FuzzRequest(None, method, path, b"", (), b"", None)
 
     def _path(self, route: Route) -> str:
         lot, path = self._random, route.path
@@ -244,7 +244,7 @@ class Generator:
             parts.append((lot.choice(ODD_TEXT), lot.choice(ODD_TEXT)))
         if parts and lot.random() < 0.04:
             parts.append(lot.choice(parts))
-        raw = "&".join(f"{_quoted(name)}={_quoted(text)}" for name, text in parts).encode()
+        raw = "&".join(f"{_quote(name)}={_quote(text)}" for name, text in parts).encode()
         return raw if lot.random() < 0.99 else raw + b"&%ff=%"
 
     def _body(self, route: Route) -> bytes:
@@ -329,7 +329,7 @@ def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "".join(
         c if c.isascii() and c.isalnum() else "".join(f"%{b:02x}" for b in c.encode()) for c in text
     )
@@ -362,8 +362,8 @@ class Fuzzer:
             for _ in range(min(AT_ONCE, count)):
                 group.create_task(ask())
 
-    async def _one(self, sent: Sent) -> None:
-        pieces: list[Any] = [{"type": "http.request", "body": sent.body, "more_body": False}]
+    async def _one(self, request: FuzzRequest) -> None:
+        pieces: list[Any] = [{"type": "http.request", "body": request.body, "more_body": False}]
         told: list[Any] = []
 
         async def receive() -> Any:
@@ -374,8 +374,8 @@ class Fuzzer:
 
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
-            "method": sent.method, "path": sent.path, "raw_path": sent.path.encode(),
-            "query_string": sent.query, "root_path": "", "headers": list(sent.headers),
+            "method": request.method, "path": request.path, "raw_path": request.path.encode(),
+            "query_string": request.query, "root_path": "", "headers": list(request.headers),
             "client": None, "server": None,
         }  # fmt: skip
         await self._app(scope, receive, send)
@@ -385,23 +385,26 @@ class Fuzzer:
         headers = {name.lower(): value for name, value in told[0]["headers"]}
         body = b"".join(message.get("body", b"") for message in told[1:])
         try:
-            self._judge(sent, told[0]["status"], headers, body)
+            self._judge(request, told[0]["status"], headers, body)
         except (Complaint, msgspec.DecodeError) as error:
-            shown = f"{sent.method} {sent.path!r}?{sent.query!r} {sent.headers} {sent.body[:500]!r}"
+            target = f"{request.method} {request.path!r}?{request.query!r}"
+            shown = f"{target} {request.headers} {request.body[:500]!r}"
             message = f"{error}: {told[0]['status']} {body[:500]!r} to {shown}"
             raise Complaint(message) from None
 
-    def _judge(self, sent: Sent, status: int, headers: dict[bytes, bytes], body: bytes) -> None:
+    def _judge(
+        self, request: FuzzRequest, status: int, headers: dict[bytes, bytes], body: bytes
+    ) -> None:
         if status >= 400:
-            self._judge_problem(sent, status, headers, body)
-        elif sent.route is not None and sent.method == sent.route.method:
-            self._judge_success(sent.route, status, headers, body)
+            self._judge_problem(request, status, headers, body)
+        elif request.route is not None and request.method == request.route.method:
+            self._judge_success(request.route, status, headers, body)
         if b"Traceback" in body:
             raise Complaint("our insides are shown")
-        owned = sent.party is not None and sent.path in sent.party.shown_all_at
-        if sent.party is not None and not owned:
-            asked = sent.path.encode() + sent.query + sent.body
-            for canary in sent.party.canaries:
+        owned = request.party is not None and request.path in request.party.shown_all_at
+        if request.party is not None and not owned:
+            asked = request.path.encode() + request.query + request.body
+            for canary in request.party.canaries:
                 word = canary.encode()
                 if word not in asked and (
                     word in body or any(word in value for value in headers.values())
@@ -409,11 +412,11 @@ class Fuzzer:
                     raise Complaint(f"{canary} belongs to another tenant")
 
     def _judge_problem(
-        self, sent: Sent, status: int, headers: dict[bytes, bytes], body: bytes
+        self, request: FuzzRequest, status: int, headers: dict[bytes, bytes], body: bytes
     ) -> None:
         if status == 500:
             raise Complaint("500")
-        if sent.method == "HEAD":
+        if request.method == "HEAD":
             return
         if headers[b"content-type"] != b"application/problem+json":
             raise Complaint("no problem")
@@ -424,8 +427,8 @@ class Fuzzer:
             raise Complaint("another status than in the body")
         if status in {429, 503} and b"retry-after" not in headers:
             raise Complaint("no Retry-After")
-        same = sent.route is not None and sent.method == sent.route.method
-        if sent.route is not None and same and problem.code not in sent.route.codes():
+        same = request.route is not None and request.method == request.route.method
+        if request.route is not None and same and problem.code not in request.route.codes():
             odd_path = status in {404, 405} and problem.code in {"not_found", "method_not_allowed"}
             if not odd_path:
                 raise Complaint(f"{problem.code} is not declared")

@@ -47,7 +47,7 @@ PIVOT = Plan(
 PLANS = (LINEAR, PARALLEL, PIVOT)
 
 
-class Wanted(NamedTuple):
+class LabelledRequest(NamedTuple):
     """What a label asks for: a life, a number, and all that follows from the number."""
 
     life: int
@@ -59,7 +59,7 @@ class Wanted(NamedTuple):
         return f"{self.life}-{self.number}"
 
     @property
-    def keyed(self) -> bool:
+    def has_key(self) -> bool:
         """Whether it has an idempotency key, its label."""
         return self.number < AGAIN or self.number % 5 == 0
 
@@ -75,15 +75,15 @@ class Wanted(NamedTuple):
 
     def command(self) -> Accept:
         """The request."""
-        wanted = {"label": self.label, "refuse": self.refusing}
-        key = self.label if self.keyed else ""
-        return Accept(PLANS[self.number % len(PLANS)].name, input=wanted, idempotency_key=key)
+        fields = {"label": self.label, "refuse": self.refusing}
+        key = self.label if self.has_key else ""
+        return Accept(PLANS[self.number % len(PLANS)].name, input=fields, idempotency_key=key)
 
     @staticmethod
-    def read(label: str) -> "Wanted":
+    def read(label: str) -> "LabelledRequest":
         """What this label asks for."""
         life, number = label.split("-")
-        return Wanted(int(life), int(number))
+        return LabelledRequest(int(life), int(number))
 
 
 def shelves_of(directory: Path, *, slow: float = 0.0) -> dict[str, Shelf]:
@@ -94,7 +94,7 @@ def shelves_of(directory: Path, *, slow: float = 0.0) -> dict[str, Shelf]:
     }
 
 
-class Said(NamedTuple):
+class ChildLine(NamedTuple):
     """One line of a child: `accepted ID LABEL`, `ended ID STATE`."""
 
     word: str
@@ -102,13 +102,15 @@ class Said(NamedTuple):
     rest: str
 
 
-def lines_of(files: Iterable[Path]) -> list[Said]:
+def lines_of(files: Iterable[Path]) -> list[ChildLine]:
     """What children have said; a line that was cut off was not said."""
-    said: list[Said] = []
+    lines: list[ChildLine] = []
     for file in sorted(files):
         whole, _, _ = file.read_text().rpartition("\n")
-        said += [Said(*words) for line in whole.split("\n") if len(words := line.split()) == 3]
-    return said
+        lines += [
+            ChildLine(*words) for line in whole.split("\n") if len(words := line.split()) == 3
+        ]
+    return lines
 
 
 FAULTS = (
@@ -161,28 +163,28 @@ class Report:
             self.notes.append(f"{name}: {sentence}")
 
 
-class Stored(NamedTuple):
+class StoredOperation(NamedTuple):
     """An operation as the store has it."""
 
     state: str
     label: str
 
 
-def audit(directory: Path, said: list[Said], report: Report | None = None) -> Report:
+def audit(directory: Path, lines: list[ChildLine], report: Report | None = None) -> Report:
     """Compare what was said, what is kept and what there is, after everything has ended."""
     report = report or Report()
     base = apsw.Connection(str(directory / STORE), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        kept = {
-            name: Stored(state, str(json.loads(text)["label"]))
+        operations = {
+            name: StoredOperation(state, str(json.loads(text)["label"]))
             for name, state, text in base.execute("SELECT id, state, input FROM operation")
         }
         _audit_base(base, report)
     finally:
         base.close()
-    _audit_said(said, kept, report)
-    _audit_kept(kept, report)
-    _audit_world(directory, kept, report)
+    _audit_lines(lines, operations, report)
+    _audit_operations(operations, report)
+    _audit_world(directory, operations, report)
     return report
 
 
@@ -205,48 +207,52 @@ def _audit_base(base: apsw.Connection, report: Report) -> None:
         report.fault("broken", f"agent {agent} is still held by operation {name}")
 
 
-def _audit_said(said: list[Said], kept: dict[str, Stored], report: Report) -> None:
+def _audit_lines(
+    lines: list[ChildLine], operations: dict[str, StoredOperation], report: Report
+) -> None:
     """Every acknowledged operation is kept, every end that was told is the end."""
     acknowledged: dict[str, str] = {}
     by_label: dict[str, str] = {}
-    for word, name, rest in said:
+    for word, name, rest in lines:
         if word == "accepted":
             acknowledged[name] = rest
             if by_label.setdefault(rest, name) != name:
                 report.fault("split", f"{rest} was acknowledged as {by_label[rest]} and as {name}")
         elif word == "ended":
             report.said_ended += 1
-            state = kept[name].state if name in kept else "lost"
+            state = operations[name].state if name in operations else "lost"
             if state != rest:
                 report.fault("changed", f"operation {name} was {rest} and is {state}")
         else:
             report.notes.append(f"{word}: {name} {rest}")
     report.acknowledged = len(acknowledged)
     for name, label in acknowledged.items():
-        if name not in kept:
+        if name not in operations:
             report.fault("lost", f"operation {name} ({label}) was acknowledged")
 
 
-def _audit_kept(kept: dict[str, Stored], report: Report) -> None:
+def _audit_operations(operations: dict[str, StoredOperation], report: Report) -> None:
     """Every operation, acknowledged or not, came to what its label demands; a key has but one."""
-    report.operations = len(kept)
+    report.operations = len(operations)
     seen: dict[str, str] = {}
-    for name, (state, label) in kept.items():
-        wanted = Wanted.read(label)
+    for name, (state, label) in operations.items():
+        request = LabelledRequest.read(label)
         report.succeeded += state == OperationState.SUCCEEDED
         report.compensated += state == OperationState.COMPENSATED
-        if state != wanted.end:
-            report.fault("unended", f"operation {name} ({label}) is {state}, not {wanted.end}")
-        if wanted.keyed and seen.setdefault(label, name) != name:
+        if state != request.end:
+            report.fault("unended", f"operation {name} ({label}) is {state}, not {request.end}")
+        if request.has_key and seen.setdefault(label, name) != name:
             report.fault("split", f"{label} is kept as {seen[label]} and as {name}")
 
 
-def _audit_world(directory: Path, kept: dict[str, Stored], report: Report) -> None:
+def _audit_world(directory: Path, operations: dict[str, StoredOperation], report: Report) -> None:
     """On every shelf exactly one file for each operation that has succeeded, and no other."""
-    due = Counter(label for state, label in kept.values() if state == OperationState.SUCCEEDED)
+    due = Counter(
+        label for state, label in operations.values() if state == OperationState.SUCCEEDED
+    )
     for shelf_name, shelf in shelves_of(directory).items():
         there: Counter[str] = Counter()
-        for held in shelf.held():
+        for held in shelf.list_keys():
             row = json.loads((directory / shelf_name / held).read_text())
             there[str(row["spec"]["label"])] += 1
         report.files += there.total()

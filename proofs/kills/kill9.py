@@ -28,7 +28,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from proofs.kills.audit import AGAIN, PLANS, STORE, Report, Wanted, audit, lines_of, shelves_of
+from proofs.kills.audit import (
+    AGAIN,
+    PLANS,
+    STORE,
+    LabelledRequest,
+    Report,
+    audit,
+    lines_of,
+    shelves_of,
+)
 from tenure.app.operations import admission, reads
 from tenure.app.plane import Plane
 from tenure.core import saga
@@ -94,7 +103,7 @@ def settings_of(directory: Path) -> Settings:
 
 
 @asynccontextmanager
-async def opened(directory: Path, *, slow: float = 0.0) -> AsyncIterator[Plane]:
+async def open_plane(directory: Path, *, slow: float = 0.0) -> AsyncIterator[Plane]:
     """The plane of this directory, running."""
     providers = shelves_of(directory, slow=slow)
     with patched(saga, LATE_SECONDS=ARRIVING_SECONDS):
@@ -102,10 +111,10 @@ async def opened(directory: Path, *, slow: float = 0.0) -> AsyncIterator[Plane]:
             yield plane
 
 
-async def ask(plane: Plane, wanted: Wanted) -> None:
+async def ask(plane: Plane, request: LabelledRequest) -> None:
     """Ask, say that it was accepted, wait, say how it ended."""
-    accepted = await admission.accept(plane, wanted.command())
-    say("accepted", accepted.id, wanted.label)
+    accepted = await admission.accept(plane, request.command())
+    say("accepted", accepted.id, request.label)
     state = accepted.state
     while (
         state not in ENDED_OR_STUCK
@@ -119,23 +128,25 @@ async def ask(plane: Plane, wanted: Wanted) -> None:
 
 async def live(directory: Path, life: int, *, ablate: str = "") -> None:
     """Open the plane and let clients ask for one operation after the other, until it is killed."""
-    async with opened(directory, slow=SLOW_SECONDS) as plane:
+    async with open_plane(directory, slow=SLOW_SECONDS) as plane:
         say("open")
         if ablate == ACK_BEFORE_COMMIT:
             plane = replace(plane, store=Hasty(plane.store))  # noqa: PLW2901 (the same, hasty)
-        again = [Wanted(life - 1, number) for number in range(AGAIN if life else 0)]
-        asked = itertools.chain(again, (Wanted(life, number) for number in itertools.count()))
+        again = [LabelledRequest(life - 1, number) for number in range(AGAIN if life else 0)]
+        asked = itertools.chain(
+            again, (LabelledRequest(life, number) for number in itertools.count())
+        )
 
         async def client() -> None:
-            for wanted in asked:
-                await ask(plane, wanted)
+            for request in asked:
+                await ask(plane, request)
 
         await asyncio.gather(*(client() for _ in range(CLIENTS)))
 
 
 async def finish(directory: Path, *, seconds: float = FINISH_SECONDS) -> bool:
     """Recover what is there; whether every operation has ended in time."""
-    async with opened(directory) as plane:
+    async with open_plane(directory) as plane:
         return await all_ended(plane, seconds)
 
 
@@ -156,16 +167,16 @@ async def create_one(directory: Path) -> None:
 
     Once the store has failed, ask again: nobody may answer.
     """
-    async with opened(directory) as plane:
+    async with open_plane(directory) as plane:
         try:
             if not await reads.list_operations(plane, TENANT, limit=1):
-                await ask(plane, Wanted(0, 0))
+                await ask(plane, LabelledRequest(0, 0))
             elif await all_ended(plane, FINISH_SECONDS):
                 say("finished")
         except (CommitUnknown, asyncio.CancelledError):
             for number in range(7, 10):
                 try:
-                    late = await admission.accept(plane, Wanted(0, number).command())
+                    late = await admission.accept(plane, LabelledRequest(0, number).command())
                 except CommitUnknown:
                     continue
                 say("late", late.id, f"0-{number}")
@@ -271,7 +282,7 @@ def run(
             file = lives / f"{life:06}"
             pid = nurses.fork(directory, life, file, ablate=ablate)
             kill_soon(pid, file, chance)
-            if not killed(nurses.status()):
+            if not was_killed(nurses.status()):
                 report.notes.append(f"life {life} ended by itself")
                 break
             report.kills += 1
@@ -297,7 +308,7 @@ def said_in(file: Path, mark: bytes) -> bool:
     return file.exists() and mark in file.read_bytes()
 
 
-def killed(status: int) -> bool:
+def was_killed(status: int) -> bool:
     """Whether a process with this exit status was killed with -9."""
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 

@@ -11,18 +11,21 @@ _TABLE = (
     Ablation(
         "undo_covers_intended",
         "Compensation covers every intended step, not only those known to be done.",
-        "S1", (2,), "undo", mutations.owed(lambda p, steps: [s for s in steps if s.name in p.done]),
+        "S1", (2,), "undo",
+        mutations.with_steps_to_undo(lambda p, steps: [s for s in steps if s.name in p.done]),
     ),
     Ablation(
         "undo_covers_refused",
         "Compensation covers a refused step too: an earlier call of it may still arrive.",
         "S1 S4", (2,), "late",
-        mutations.owed(lambda p, steps: [s for s in steps if s.name not in p.refused]),
+        mutations.with_steps_to_undo(
+            lambda p, steps: [s for s in steps if s.name not in p.refused]
+        ),
     ),
     Ablation(
         "undo_newest_first",
         "What stands on another is removed first.",
-        "S15", (2,), "undo", mutations.owed(lambda _, steps: steps[::-1]),
+        "S15", (2,), "undo", mutations.with_steps_to_undo(lambda _, steps: steps[::-1]),
     ),
     Ablation(
         "undo_until_gone",
@@ -167,7 +170,7 @@ _TABLE = (
     Ablation(
         "records_take_turns",
         "Steps that end at the same time are recorded one after the other.",
-        "S5", (2,), "stuck_together", mutations.interleaved,
+        "S5", (2,), "stuck_together", mutations.interleave_steps,
     ),
     Ablation(
         "due_elsewhere",

@@ -101,18 +101,18 @@ class CallerHistory:
         return wrong
 
 
-def request_of(given: object) -> int:
+def request_of(input_text: object) -> int:
     """The number of the request that an operation with this input is for."""
-    return int(json.loads(str(given))["request"])
+    return int(json.loads(str(input_text))["request"])
 
 
 def violations_in_time(
-    evidence: Evidence, faults: Faults, *, paused: bool, soon_seconds: float | None
+    evidence: Evidence, faults: Faults, *, is_paused: bool, soon_seconds: float | None
 ) -> list[str]:
     """Every rule about time that was broken; some hold only where nothing delays a process."""
     found: list[str] = []
     inspected = {call.provider for call, _ in faults.hits if call.verb == "inspect"}
-    if not paused:
+    if not is_paused:
         found += [f"deadlines_are_kept: {wrong}" for wrong in deadlines_are_kept(evidence)]
         if "identity" not in inspected:
             found += [f"signals_are_seen: {wrong}" for wrong in signals_are_seen(evidence)]
@@ -124,7 +124,7 @@ def violations_in_time(
     return found
 
 
-class Turned(NamedTuple):
+class TurnedBackStep(NamedTuple):
     """An operation that was turned back since a step was not done in time."""
 
     operation: str
@@ -135,12 +135,12 @@ class Turned(NamedTuple):
     records: list[Record]
 
 
-def turned_back(evidence: Evidence) -> list[Turned]:
+def turned_back(evidence: Evidence) -> list[TurnedBackStep]:
     """Every operation that was turned back, or stuck, at a deadline going forward."""
-    found: list[Turned] = []
+    found: list[TurnedBackStep] = []
     for name in evidence.snapshot.operations:
         plan, records = evidence.plan_of(name), evidence.records_of(name)
-        since, done = records[0].at, set[str]()
+        since, done_steps = records[0].at, set[str]()
         for record in records:
             if record.kind is RecordKind.COMPENSATING or record.kind is RecordKind.STUCK:
                 body = cast(dict[str, Any], record.body)
@@ -148,10 +148,10 @@ def turned_back(evidence: Evidence) -> list[Turned]:
                     body.get("step", "") if record.kind is RecordKind.COMPENSATING else record.step
                 )
                 if step in plan.steps and "was not done within" in str(body.get("why", "")):
-                    found.append(Turned(name, plan.steps[step], since, record.at, records))
+                    found.append(TurnedBackStep(name, plan.steps[step], since, record.at, records))
             if record.kind in {RecordKind.DONE, RecordKind.ADOPTED}:
-                done.add(record.step)
-                since = record.at if _completes(plan, record.step, done) else since
+                done_steps.add(record.step)
+                since = record.at if _completes(plan, record.step, done_steps) else since
             if record.kind in {RecordKind.RETRIED, RecordKind.MARKED_ABSENT}:
                 since = record.at
             if record.kind in {RecordKind.COMPENSATING, RecordKind.REFUSED}:
@@ -159,8 +159,8 @@ def turned_back(evidence: Evidence) -> list[Turned]:
     return found
 
 
-def _completes(plan: Plan, step: str, done: set[str]) -> bool:
-    return plan.names[plan.stage_of[step]] <= done
+def _completes(plan: Plan, step: str, done_steps: set[str]) -> bool:
+    return plan.names[plan.stage_of[step]] <= done_steps
 
 
 def deadlines_are_kept(evidence: Evidence) -> list[str]:
@@ -217,7 +217,7 @@ def what_is_ready_stays(evidence: Evidence) -> list[str]:
     return wrong
 
 
-def _ready_at(world: World, turn: Turned, evidence: Evidence) -> float:
+def _ready_at(world: World, turn: TurnedBackStep, evidence: Evidence) -> float:
     for row in evidence.snapshot.intents[turn.operation]:
         if row.step == "runtime":
             at = ("runtime", row.key)

@@ -76,7 +76,7 @@ class Change(NamedTuple):
     rows: tuple[tuple[int, Row], ...] = ()
     phase: Phase | None = None
 
-    def applied(self, to: Operation) -> Operation:
+    def apply_to(self, to: Operation) -> Operation:
         rows = tuple((dict(enumerate(to.rows)) | dict(self.rows)).values())
         return to._replace(rows=rows, phase=self.phase or to.phase, revision=to.revision + 1)
 
@@ -124,7 +124,7 @@ class State(NamedTuple):
     def with_net(self, messages: Iterable[Message]) -> "State":
         return self._replace(net=tuple(sorted(messages)))
 
-    def unattended(self, who: int, steps: Iterable[int]) -> "State":
+    def with_calls_abandoned(self, who: int, steps: Iterable[int]) -> "State":
         net = ((*m[:3], NOBODY) if m[3] == who and m[2] in steps else m for m in self.net)
         return self.with_net(net)
 
@@ -144,7 +144,7 @@ class Model(NamedTuple):
             moves = self.claims if worker.operation == NOBODY else self.works
             yield from moves(state, who)
             if state.faults and worker.operation != NOBODY:
-                forgotten = harmed.unattended(who, range(len(self.plan)))
+                forgotten = harmed.with_calls_abandoned(who, range(len(self.plan)))
                 yield "restart", f"{NAMES[who]} restarts", forgotten.with_worker(who, Worker())
         for message in dict.fromkeys(state.net):
             rest = list(state.net)
@@ -206,7 +206,7 @@ class Model(NamedTuple):
                 pass  # it waits for an answer, or for nothing
             elif slot > self.pivot:
                 if self.decide(read, slot, Task("judge")):
-                    yield "judge", *self.heard("", state, who, slot, Task("judge"))
+                    yield "judge", *self.decide_on_answer("", state, who, slot, Task("judge"))
             elif read.phase == "COMPENSATING" and slot in self.undoable(read):
                 yield self.call("", state, who, slot, "undo")
             elif task or read.rows[slot] != "INTENDED" or read.is_stopped():
@@ -214,25 +214,32 @@ class Model(NamedTuple):
             elif slot not in worker.unsure or Rule.INSPECT_UNKNOWN not in self.rules:
                 yield self.call("", state, who, slot, "do")
             elif self.key(slot, worker.operation) in state.held:
-                yield "inspect", *self.heard("inspected: present; ", state, who, slot, Task("do"))
+                yield (
+                    "inspect",
+                    *self.decide_on_answer("inspected: present; ", state, who, slot, Task("do")),
+                )
             else:
                 yield self.call("inspected: absent; ", state, who, slot, "do")
 
-    def call(self, said: str, state: State, who: int, step: int, verb: Verb) -> Edge:
+    def call(self, prefix: str, state: State, who: int, step: int, verb: Verb) -> Edge:
         message: Message = (verb, state.workers[who].operation, step, who)
-        left = state.unattended(who, [step]).with_task(who, step, Task(verb))
-        text = f"{said}{NAMES[who]} calls {self.name(message)}"
+        left = state.with_calls_abandoned(who, [step]).with_task(who, step, Task(verb))
+        text = f"{prefix}{NAMES[who]} calls {self.name(message)}"
         return "call", text, left.with_net((*left.net, message))
 
-    def heard(self, said: str, state: State, who: int, slot: int, task: Task) -> tuple[str, State]:
+    def decide_on_answer(
+        self, prefix: str, state: State, who: int, slot: int, task: Task
+    ) -> tuple[str, State]:
         """With an answer in hand the worker reads, and keeps the change it decides on."""
         worker = state.workers[who]
         repeated = slot == self.pivot and slot in worker.unsure
         doubted = repeated and task.refused and Rule.SOLE_REFUSAL in self.rules
         change = None if doubted else self.decide(state.operations[worker.operation], slot, task)
         kept = task._replace(change=change) if change else None
-        does = f"decides {self.told(change)}" if change else "doubts it" if doubted else "drops it"
-        return f"{said}{NAMES[who]} {does}", state.with_task(who, slot, kept)
+        does = (
+            f"decides {self.describe(change)}" if change else "doubts it" if doubted else "drops it"
+        )
+        return f"{prefix}{NAMES[who]} {does}", state.with_task(who, slot, kept)
 
     def commit(self, state: State, who: int, slot: int, task: Task, change: Change) -> Edge:
         worker, name = state.workers[who], NAMES[who]
@@ -240,16 +247,20 @@ class Model(NamedTuple):
         if self.is_fenced(state, worker):
             return "fenced", f"{name}'s record fails on its token", freed
         if Rule.REVISION_GUARDS in self.rules and change.revision != operation.revision:
-            said = f"{name}'s record fails on the revision; "
-            return "conflict", *self.heard(said, state, who, slot, task)
-        recorded = freed.with_operation(worker.operation, change.applied(operation))
-        return "record", f"{name} records {self.told(change)} for #{worker.operation + 1}", recorded
+            prefix = f"{name}'s record fails on the revision; "
+            return "conflict", *self.decide_on_answer(prefix, state, who, slot, task)
+        recorded = freed.with_operation(worker.operation, change.apply_to(operation))
+        return (
+            "record",
+            f"{name} records {self.describe(change)} for #{worker.operation + 1}",
+            recorded,
+        )
 
     def is_fenced(self, state: State, worker: Worker) -> bool:
         current = state.operations[worker.operation].token
         return worker.token != current and Rule.FENCE_TOKENS in self.rules
 
-    def settled(self, state: State) -> State:
+    def forget_ended(self, state: State) -> State:
         """The same state, but who has nothing more to do with an operation forgets it."""
         for who, worker in enumerate(state.workers):
             ended = state.operations[worker.operation].phase not in OPEN
@@ -267,10 +278,10 @@ class Model(NamedTuple):
             state = state._replace(held=state.held - {key}, burned=state.burned | burned)
         elif not refused:
             state = state._replace(held=state.held | {key})
-        said = f"{self.name(message)} arrives: {'refused' if refused else 'done'}; "
+        prefix = f"{self.name(message)} arrives: {'refused' if refused else 'done'}; "
         if waiter == NOBODY:
-            return "late delivery", f"{said}nobody waits for it", state
-        return "delivery", *self.heard(said, state, waiter, step, Task(verb, refused))
+            return "late delivery", f"{prefix}nobody waits for it", state
+        return "delivery", *self.decide_on_answer(prefix, state, waiter, step, Task(verb, refused))
 
     def mishaps(self, state: State, message: Message) -> Iterator[Edge]:
         """A call is doubled, given up, lost, or refused though nothing stands against it."""
@@ -285,8 +296,11 @@ class Model(NamedTuple):
         yield "lose", f"{gives_up}, which is lost", lost
         if verb == "do":
             state = state._replace(unwilling=state.unwilling | {operation})
-            said = f"{name} arrives: refused at whim; "
-            yield "refuse", *self.heard(said, state, waiter, step, Task(verb, refused=True))
+            prefix = f"{name} arrives: refused at whim; "
+            yield (
+                "refuse",
+                *self.decide_on_answer(prefix, state, waiter, step, Task(verb, refused=True)),
+            )
 
     def key(self, step: int, operation: int) -> tuple[int, int]:
         return (step, operation if Rule.NEW_GENERATION in self.rules or step == self.pivot else 0)
@@ -294,7 +308,7 @@ class Model(NamedTuple):
     def name(self, message: Message) -> str:
         return f"{message[0]} {self.plan[message[2]]} of #{message[1] + 1}"
 
-    def told(self, change: Change) -> str:
+    def describe(self, change: Change) -> str:
         rows = [f"{self.plan[step]} {row}" for step, row in change.rows]
         return ", ".join([*rows, change.phase] if change.phase else rows)
 
@@ -307,7 +321,7 @@ class Model(NamedTuple):
             stale = Rule.REVISION_GUARDS in self.rules and read.revision != operation.revision
             claimed = Rule.UNCLAIMED_GUARD in self.rules and not read.token and operation.token
             change = Change(read.revision, phase=None if read.token else "COMPENSATED")
-            cancelled = change.applied(operation)._replace(cancelled=True)
+            cancelled = change.apply_to(operation)._replace(cancelled=True)
             after = state if stale or claimed else state.with_operation(current, cancelled)
             text = "fails on its guard" if stale or claimed else "is recorded"
             yield "cancelled", f"the cancel of {name} {text}", after._replace(cancel=None)
@@ -355,7 +369,7 @@ def explore(
     actions: Counter[str] = Counter()
     bad: dict[End, list[State]] = {end: [] for end in End}
     for state in states:  # which grow as we walk them
-        edges = [(action, text, model.settled(to)) for action, text, to in model.edges(state)]
+        edges = [(action, text, model.forget_ended(to)) for action, text, to in model.edges(state)]
         for action, text, after in edges:
             actions[action] += 1
             if after not in origin:

@@ -29,7 +29,7 @@ class Evidence:
     world: World
     plans: Mapping[str, Plan]
     """By digest, as operations name them."""
-    acknowledged: Collection[str] = ()
+    acknowledged_ids: Collection[str] = ()
     effects: frozenset[str] = frozenset()
     """Slots whose effects stay in the world: they are counted, not collected."""
 
@@ -41,7 +41,7 @@ class Evidence:
         """Its journal, as the saga reads it."""
         return [record_of(row) for row in self.snapshot.journals[operation]]
 
-    def held(self, operation: str) -> list[Thing]:
+    def resources_of(self, operation: str) -> list[Thing]:
         """What the world holds for an operation, without effects that stay."""
         row = self.snapshot.operations[operation]
         return [
@@ -61,7 +61,7 @@ def acknowledged_are_kept(evidence: Evidence) -> list[str]:
     """Every operation that was acknowledged is in the store."""
     return [
         f"operation {name} was acknowledged and is not in the store"
-        for name in evidence.acknowledged
+        for name in evidence.acknowledged_ids
         if name not in evidence.snapshot.operations
     ]
 
@@ -81,7 +81,7 @@ def every_operation_ended(evidence: Evidence) -> list[str]:
         }
         wrong += [
             f"operation {name} is stuck and does not name {thing.provider} {thing.key.text}"
-            for thing in evidence.held(name)
+            for thing in evidence.resources_of(name)
             if thing.key.text not in named
         ]
     return wrong
@@ -98,7 +98,7 @@ def succeeded_holds_its_resources(evidence: Evidence) -> list[str]:
             for row in evidence.snapshot.intents[name]
             if row.slot and row.slot not in evidence.effects
         }
-        held = {(thing.provider, thing.key.text) for thing in evidence.held(name)}
+        held = {(thing.provider, thing.key.text) for thing in evidence.resources_of(name)}
         wrong += [f"{name} succeeded without {slot} {key}" for slot, key in sorted(wanted - held)]
         wrong += [
             f"{name} succeeded and left {slot} {key} too" for slot, key in sorted(held - wanted)
@@ -124,7 +124,7 @@ def compensated_left_nothing(evidence: Evidence) -> list[str]:
             continue
         wrong += [
             f"{name} was compensated and {thing.provider} {thing.key.text} is an orphan"
-            for thing in evidence.held(name)
+            for thing in evidence.resources_of(name)
         ]
         plan = evidence.plan_of(name)
         wrong += [
@@ -208,11 +208,11 @@ def unknown_is_said(evidence: Evidence) -> list[str]:
             step = plan.steps[row.step]
             if step.outcome_check is OutcomeCheck.NOBODY_KNOWS:
                 count = evidence.world.made[row.slot, row.key]
-                wrong += _misreported(evidence.state(name), step, records, count, name)
+                wrong += _wrong_reports(evidence.state(name), step, records, count, name)
     return wrong
 
 
-def _misreported(
+def _wrong_reports(
     state: OperationState, step: Step, records: list[Record], count: int, name: str
 ) -> list[str]:
     said = {record.kind for record in records if record.step == step.name}
@@ -321,8 +321,8 @@ def violations(evidence: Evidence) -> list[str]:
 
 
 def check_operations(
-    snapshot: Snapshot, world: World, plans: Iterable[Plan], acknowledged: Collection[str]
+    snapshot: Snapshot, world: World, plans: Iterable[Plan], acknowledged_ids: Collection[str]
 ) -> list[str]:
     """Every violation in a run of the plans in `tenure.testing.plans`."""
     by_digest = {plan.digest: plan for plan in plans}
-    return violations(Evidence(snapshot, world, by_digest, acknowledged, EFFECTS))
+    return violations(Evidence(snapshot, world, by_digest, acknowledged_ids, EFFECTS))

@@ -34,14 +34,14 @@ from tenure.testing.patches import Off, patched
 Ended = Callable[[Move, Ending], tuple[Move, Ending]]
 
 
-def owed(choose: Callable[[Progress, list[Any]], list[Any]]) -> Off:
+def with_steps_to_undo(choose: Callable[[Progress, list[Any]], list[Any]]) -> Off:
     """Choose otherwise what compensation covers."""
     real = saga.steps_to_undo
 
-    def owed(plan: Any, progress: Progress) -> Iterator[Any]:
+    def steps_to_undo(plan: Any, progress: Progress) -> Iterator[Any]:
         return iter(choose(progress, list(real(plan, progress))))
 
-    return lambda: patched(saga, steps_to_undo=owed)
+    return lambda: patched(saga, steps_to_undo=steps_to_undo)
 
 
 def moves(change: Callable[[Progress, Move], Move]) -> Off:
@@ -195,8 +195,8 @@ def performing(change: Callable[[Executor, OperationHandle, Move], Move]) -> Off
     """Perform another move than the one that was decided."""
     real = Executor.perform
 
-    def perform(self: Executor, handle: OperationHandle, move: Move, *given: Any) -> Any:
-        return real(self, handle, change(self, handle, move), *given)
+    def perform(self: Executor, handle: OperationHandle, move: Move, *args: Any) -> Any:
+        return real(self, handle, change(self, handle, move), *args)
 
     return lambda: patched(Executor, perform=perform)
 
@@ -233,12 +233,12 @@ def undo_at_once(_: Executor, handle: OperationHandle, move: Move) -> Move:
     return move._replace(step=replace(move.step, do=hasty))
 
 
-def interleaved() -> AbstractContextManager[None]:
+def interleave_steps() -> AbstractContextManager[None]:
     """Let ends be recorded side by side."""
     real = Executor.perform
 
-    def perform(self: Executor, handle: OperationHandle, move: Move, *given: Any) -> Any:
-        coroutine = real(self, handle, move, *given)
+    def perform(self: Executor, handle: OperationHandle, move: Move, *args: Any) -> Any:
+        coroutine = real(self, handle, move, *args)
         handle.lock = None
         return coroutine
 
@@ -303,11 +303,11 @@ def early_signals_dropped() -> AbstractContextManager[None]:
     """Acknowledge and drop a signal that nobody waits for yet."""
     real = operations.signal
 
-    async def signal(plane: Any, caller: Caller, operation: str, **given: Any) -> Any:
+    async def signal(plane: Any, caller: Caller, operation: str, **kwargs: Any) -> Any:
         loaded = await plane.store.load(operation)
         if loaded is not None and not any(row.waiting_on for row in loaded.intents):
             return await reads.get_operation(plane, caller.tenant, operation)
-        return await real(plane, caller, operation, **given)
+        return await real(plane, caller, operation, **kwargs)
 
     return patched(operations, signal=signal)
 

@@ -52,7 +52,7 @@ class OperationScenario:
     """By provider, faults that nobody could survive here, said out loud."""
 
 
-def _refused(provider: str) -> dict[FaultPoint, Fault]:
+def _rejection(provider: str) -> dict[FaultPoint, Fault]:
     return {FaultPoint(provider, "ensure", 1): Fault.REFUSED}
 
 
@@ -61,13 +61,13 @@ SCENARIOS: Mapping[str, OperationScenario] = {
     scenario.name: scenario
     for scenario in (
         OperationScenario("linear", _OK, "linear"),
-        OperationScenario("linear_refused", _UNDONE, "linear", _refused("credentials")),
+        OperationScenario("linear_refused", _UNDONE, "linear", _rejection("credentials")),
         OperationScenario("linear_cancelled", _UNDONE, "linear", cancel_at=0.025),
         OperationScenario("parallel", _OK, "parallel"),
-        OperationScenario("parallel_refused", _UNDONE, "parallel", _refused("runtime")),
+        OperationScenario("parallel_refused", _UNDONE, "parallel", _rejection("runtime")),
         OperationScenario("parallel_cancelled", _UNDONE, "parallel", cancel_at=0.015),
         OperationScenario("pivot", _OK, "pivot"),
-        OperationScenario("pivot_refused", _UNDONE, "pivot", _refused("exposure")),
+        OperationScenario("pivot_refused", _UNDONE, "pivot", _rejection("exposure")),
         OperationScenario("pivot_cancelled", _OK, "pivot", cancel_at=0.022),
         OperationScenario(
             "undo_refused_for_a_while", _UNDONE, "linear",
@@ -212,7 +212,9 @@ async def _operate(cluster: Cluster, verb: str, operation: str, plane: Plane) ->
 async def check(attempt: Attempt[OperationScenario], snapshot: Snapshot) -> list[str]:
     """Every invariant of operations, and one operation for one idempotency key."""
     plans = (PLANS[attempt.scenario.plan],)
-    wrong = check_operations(snapshot, attempt.cluster.world, plans, attempt.client.acknowledged)
+    wrong = check_operations(
+        snapshot, attempt.cluster.world, plans, attempt.client.acknowledged_ids
+    )
     count = len(snapshot.operations)
     return wrong + ([f"one idempotency key has made {count} operations"] if count != 1 else [])
 

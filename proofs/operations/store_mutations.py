@@ -48,8 +48,8 @@ def in_a_commit_of_its_own(table: str, *, is_new_work: bool = True) -> Off:
         first = tuple(w for w in whole.writes if w not in late)
         answer = real(self, replace(whole, writes=first))
 
-        def follow(done: "asyncio.Future[Any]") -> None:
-            if done.exception() is None and done.result() is None:
+        def follow(commit_future: "asyncio.Future[Any]") -> None:
+            if commit_future.exception() is None and commit_future.result() is None:
                 _ = real(self, Change("", (), late))
 
         answer.add_done_callback(follow)
@@ -113,10 +113,10 @@ def claims(after: Callable[[dict[str, Any], list[dict[str, Any]], dict[str, Any]
     """
     real = Tables.claim
 
-    def claim(self: Tables, worker: str, **given: Any) -> list[ClaimedOperation]:
+    def claim(self: Tables, worker: str, **kwargs: Any) -> list[ClaimedOperation]:
         unknown = {key: row["unknown_since"] for key, row in self.rows["intent"].items()}
         claimed = []
-        for one in real(self, worker, **given):
+        for one in real(self, worker, **kwargs):
             row, intents = self.rows["operation"][one.id,], self.parts("intent", one.id)
             before = {str(i["step"]): unknown.get((one.id, str(i["step"]))) for i in intents}
             claimed.append(one._replace(token=after(row, intents, before)))
@@ -153,7 +153,7 @@ def claim_forward_only() -> AbstractContextManager[None]:
     """Leave what is going back, or stuck, with the dead."""
     real = Tables.claim
 
-    def claim(self: Tables, worker: str, *, now: float, **given: Any) -> list[ClaimedOperation]:
+    def claim(self: Tables, worker: str, *, now: float, **kwargs: Any) -> list[ClaimedOperation]:
         hidden = [
             row
             for row in self.rows["operation"].values()
@@ -161,7 +161,7 @@ def claim_forward_only() -> AbstractContextManager[None]:
         ]
         for row in hidden:
             row["ended_at"] = now
-        claimed = real(self, worker, now=now, **given)
+        claimed = real(self, worker, now=now, **kwargs)
         for row in hidden:
             row["ended_at"] = None
         return claimed
@@ -212,9 +212,9 @@ def keys_not_honoured() -> AbstractContextManager[None]:
     """Make another at every request, whatever its key."""
     real = FakeProvider._ensure  # noqa: SLF001
 
-    def ensure(self: FakeProvider, *given: Any) -> Any:
+    def ensure(self: FakeProvider, *args: Any) -> Any:
         self._idempotent = False
-        return real(self, *given)
+        return real(self, *args)
 
     return patched(FakeProvider, _ensure=ensure)
 

@@ -65,6 +65,6 @@ class OperationsSimulation(Simulation):
             *violations(evidence),
             *self.history.violations(snapshot),
             *violations_in_time(
-                evidence, self.parts.faults, paused=schedule.pauses, soon_seconds=soon
+                evidence, self.parts.faults, is_paused=schedule.pauses, soon_seconds=soon
             ),
         ]

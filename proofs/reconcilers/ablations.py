@@ -34,11 +34,11 @@ class Then(NamedTuple):
 def store_first() -> AbstractContextManager[None]:
     """Ask the store before the provider."""
 
-    async def compare(plane: Plane, _: Term, slot: str, provider: Provider, done: Any) -> None:
+    async def compare(plane: Plane, _: Term, slot: str, provider: Provider, tick: Any) -> None:
         rows = await plane.store.list_rows(IntentRecord, {"slot": slot}, limit=1_000)
         then: Any = Earlier(plane, Then(frozenset(row.key for row in rows)))
         listed = [one async for one in provider.list_owned(plane.id)]
-        await orphans._collect_suspects(then, slot, listed, done)  # noqa: SLF001
+        await orphans._collect_suspects(then, slot, listed, tick)  # noqa: SLF001
 
     async def judge(_: Plane, suspect: orphans.Suspect) -> orphans.JudgedSuspect:
         return orphans.JudgedSuspect(

@@ -136,31 +136,31 @@ CALM = Disturbance()
 
 
 async def end_after(
-    loop: SeededLoop, scenario: str, disturbed: Disturbance = CALM
+    loop: SeededLoop, scenario: str, disturbance: Disturbance = CALM
 ) -> tuple[End, int]:
     """The end after this was put right; how often the first pass crosses."""
     stage = DamagedStage(loop)
     process = await stage.begin()
     await stage.make("alpha")
     disk: Any = stage.disk
-    then = Tables.read(disk.tables.dump()) if disturbed.stale else None
+    then = Tables.read(disk.tables.dump()) if disturbance.stale else None
     await SCENARIOS[scenario].damage(stage)
-    if disturbed.stale:
+    if disturbance.stale:
         for slot in stage.fakes.all():
             stage.faults.script[FaultPoint(slot, "list_owned", 1)] = Fault.STALE_PAGE
             stage.faults.script[FaultPoint(slot, "list_owned", 2)] = Fault.UNLISTED
-    if disturbed.unseen:
+    if disturbance.unseen:
         await SCENARIOS[scenario].repair(stage)
     before = len(process.wire.crossings)
-    process.wire.side = disturbed.side
-    process.wire.crash_at = before + disturbed.crash_at if disturbed.crash_at else 0
+    process.wire.side = disturbance.side
+    process.wire.crash_at = before + disturbance.crash_at if disturbance.crash_at else 0
     crossed = 0
     runner = PassRunner(stage, process, scenario)
     for number in range(ROUNDS):
         await runner.run(then=then if number == 0 else None)
         if not number:
             crossed = len(process.wire.crossings) - before
-            if disturbed.cured and not disturbed.unseen:
+            if disturbance.cured and not disturbance.unseen:
                 await SCENARIOS[scenario].repair(stage)
         if process.node.dead:
             process.crash()
@@ -170,24 +170,24 @@ async def end_after(
     return _end(stage), crossed
 
 
-def ends(scenario: str, disturbed: Disturbance = CALM) -> tuple[End, int]:
+def ends(scenario: str, disturbance: Disturbance = CALM) -> tuple[End, int]:
     """The same, in a loop of its own."""
-    return run(0, lambda loop: end_after(loop, scenario, disturbed))
+    return run(0, lambda loop: end_after(loop, scenario, disturbance))
 
 
-def disturbed(stride: int = 1) -> Checks:
+def disturbance_checks(stride: int = 1) -> Checks:
     """Every reconciler disturbed in every way; the end must be that of one nobody disturbed."""
     for scenario in SCENARIOS:
-        wanted, crossings = ends(scenario)
-        yield from _compared(scenario, Disturbance(stale=True), wanted)
+        expected, crossings = ends(scenario)
+        yield from _compare_ends(scenario, Disturbance(stale=True), expected)
         unseen, _ = ends(scenario, Disturbance(cured=True, unseen=True))
-        yield from _compared(scenario, Disturbance(cured=True), unseen)
+        yield from _compare_ends(scenario, Disturbance(cured=True), unseen)
         for number in range(1, crossings + 1, stride):
             for side in (CrossingSide.BEFORE, CrossingSide.AFTER):
-                yield from _compared(scenario, Disturbance(number, side), wanted)
+                yield from _compare_ends(scenario, Disturbance(number, side), expected)
 
 
-def _compared(scenario: str, disturbed: Disturbance, wanted: End) -> Checks:
-    found, _ = ends(scenario, disturbed)
-    wrong = [] if found == wanted else [f"it ended as {found}, undisturbed as {wanted}"]
-    yield Check(f"{PROVE} 3 (ends({scenario!r}, {disturbed!r}))", wrong)
+def _compare_ends(scenario: str, disturbance: Disturbance, expected: End) -> Checks:
+    found, _ = ends(scenario, disturbance)
+    wrong = [] if found == expected else [f"it ended as {found}, undisturbed as {expected}"]
+    yield Check(f"{PROVE} 3 (ends({scenario!r}, {disturbance!r}))", wrong)

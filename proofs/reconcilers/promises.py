@@ -34,7 +34,7 @@ async def created_meanwhile(stage: Stage) -> list[str]:
     await asyncio.sleep(0.5 * stage.loop.random.random())
     await stage.make("alpha", "beta")
     await looking
-    return [f"a living resource was suspected: {what}" for what in await stage.seen()]
+    return [f"a living resource was suspected: {what}" for what in await stage.finding_texts()]
 
 
 async def empty_store(stage: Stage) -> list[str]:
@@ -84,12 +84,12 @@ async def unknown(stage: Stage) -> list[str]:
     await stage.run_passes()
     same = sorted(stage.world.things) == before
     wrong = [] if same else ["what is not ours to judge was deleted"]
-    if len(await stage.seen()) != 2:
-        wrong.append(f"reported was {await stage.seen()}")
+    if len(await stage.finding_texts()) != 2:
+        wrong.append(f"reported was {await stage.finding_texts()}")
     return wrong
 
 
-async def deposed(stage: Stage) -> list[str]:
+async def leader_that_was_replaced(stage: Stage) -> list[str]:
     """A leader that slept longer than its lease goes on where it was."""
     await stage.make("alpha")
     thing = await stage.leave("gone")
@@ -148,7 +148,7 @@ FALSE: tuple[Callable[[Stage], Awaitable[list[str]]], ...] = (
     empty_store,
     yesterday,
     unknown,
-    deposed,
+    leader_that_was_replaced,
     too_many,
     one_look,
     young,
@@ -161,10 +161,12 @@ def false_deletions() -> Checks:
     for check in FALSE:
         for seed in range(SEEDS):
             again = f"{PROVE} 4 ({check.__name__}, seed {seed})"
-            yield Check(again, run(seed, lambda loop, check=check: _staged(loop, check)))  # type: ignore[misc]
+            yield Check(again, run(seed, lambda loop, check=check: _run_on_stage(loop, check)))  # type: ignore[misc]
 
 
-async def _staged(loop: SeededLoop, check: Callable[[Stage], Awaitable[list[str]]]) -> list[str]:
+async def _run_on_stage(
+    loop: SeededLoop, check: Callable[[Stage], Awaitable[list[str]]]
+) -> list[str]:
     stage = Stage(loop)
     await stage.begin()
     return await check(stage)
@@ -172,7 +174,7 @@ async def _staged(loop: SeededLoop, check: Callable[[Stage], Awaitable[list[str]
 
 def disturbed_passes() -> Checks:
     """Every reconciler disturbed in every way."""
-    yield from disturbances.disturbed()
+    yield from disturbances.disturbance_checks()
 
 
 SUBJECT = Subject(

@@ -50,10 +50,10 @@ class Stage(AgentCluster):
         self.plane = process.plane
         return process
 
-    async def make(self, *names: str, **given: object) -> list[str]:
+    async def make(self, *names: str, **kwargs: object) -> list[str]:
         """Agents that are READY; their uids."""
         made = [
-            await agents.create_agent(self.plane, CALLER, spec_of(name, **given)) for name in names
+            await agents.create_agent(self.plane, CALLER, spec_of(name, **kwargs)) for name in names
         ]
         for one in made:
             await self.plane.engine.wait(one.id, 60.0)
@@ -80,13 +80,13 @@ class Stage(AgentCluster):
         rows: dict[Any, Any] = disk.tables.rows[table]
         return rows
 
-    async def run_passes(self, times: int = 4, seconds: float = LONG, **given: Any) -> None:
+    async def run_passes(self, times: int = 4, seconds: float = LONG, **kwargs: Any) -> None:
         """Let orphans be looked for, again and again."""
         for _ in range(times):
-            await orphans.tick(self.plane, **given)
+            await orphans.tick(self.plane, **kwargs)
             await asyncio.sleep(seconds)
 
-    async def seen(self) -> list[str]:
+    async def finding_texts(self) -> list[str]:
         """What is open, in words."""
         found = await findings.list_findings(self.plane, CALLER)
         return [str(one.body["what"]) for one in found]
@@ -196,7 +196,7 @@ async def _help(stage: DamagedStage) -> None:
     await stage.until(name, OperationState.SUCCEEDED)
 
 
-async def _lapsed(stage: DamagedStage) -> None:
+async def _lapse_lease(stage: DamagedStage) -> None:
     row: Row = {"name": "worker/dead", "holder": "dead", "token": 1, "until": 0.0}
     stage.rows("lease")["worker/dead",] = row
 
@@ -207,7 +207,7 @@ async def _come_back(stage: DamagedStage) -> None:
     if row is not None:
         row["until"] = stage.plane.store.now() + 1e6
     else:  # it takes its lease anew
-        await _lapsed(stage)
+        await _lapse_lease(stage)
         stage.rows("lease")["worker/dead",]["until"] = stage.plane.store.now() + 1e6
 
 
@@ -242,7 +242,7 @@ async def _park(stage: DamagedStage) -> str:
     return view.id
 
 
-async def _parked(stage: DamagedStage) -> None:
+async def _park_event(stage: DamagedStage) -> None:
     await _park(stage)
 
 
@@ -297,7 +297,7 @@ async def _news(stage: DamagedStage) -> None:
     await stage.verb("suspend", "alpha")
 
 
-async def _carried(stage: DamagedStage) -> None:
+async def _relay_once(stage: DamagedStage) -> None:
     """A relay elsewhere has carried everything."""
     stage.rows("lease").pop((f"{PREFIX}relay",), None)
     relay = relay_of(stage, stage.plane, None)
@@ -322,12 +322,12 @@ SCENARIOS: Mapping[str, RepairScenario] = {
     "bereft": RepairScenario("grants", _bereft, _delete_child),
     "webhook": RepairScenario("grants", _webhook, _unsubscribe),
     "stuck": RepairScenario("operations", _stuck, _help),
-    "lease": RepairScenario("leases", _lapsed, _come_back),
+    "lease": RepairScenario("leases", _lapse_lease, _come_back),
     "unheard": RepairScenario("acknowledgements", _unheard, _override),
-    "parked": RepairScenario("letters", _parked, _discard),
+    "parked": RepairScenario("letters", _park_event, _discard),
     "unswept": RepairScenario("letters", _unswept, _sweep),
     "over": RepairScenario("retention", _over, _forget),
-    "news": RepairScenario("outbox", _news, _carried),
+    "news": RepairScenario("outbox", _news, _relay_once),
 }
 """At least one for every reconciler."""
 

@@ -111,13 +111,16 @@ class ReconcilersSimulation(Simulation):
     async def check(self, snapshot: Snapshot) -> list[str]:
         """The invariants of agents, and the sentence of every reconciler."""
         store = self.disk.observer()
-        wrong = await self._reported() + self._left_alone()
-        seen = await read_agents(
-            store, self.world, self.fakes, plans=PLANS, acknowledged=self.client.acknowledged,
+        wrong = await self._unreported() + self._left_alone()
+        agents_state = await read_agents(
+            store, self.world, self.fakes,
+            plans=PLANS, acknowledged_ids=self.client.acknowledged_ids,
             kernel=snapshot,
         )  # fmt: skip
-        wrong += [line for line in violations(seen) if not _waits_for_a_person(seen, line)]
-        wrong += self._grants_without_granter(seen) + await self._leases()
+        wrong += [
+            line for line in violations(agents_state) if not _waits_for_a_person(agents_state, line)
+        ]
+        wrong += self._grants_without_granter(agents_state) + await self._leases()
         wrong += await self.delivery.violations(store) + await self._letters()
         return wrong + await self._much_later()
 
@@ -135,23 +138,23 @@ class ReconcilersSimulation(Simulation):
                 given["parent"] = NAMES[self.rng.randrange(number)]
             elif made and self.rng.random() < 0.5:
                 caller = caller._replace(principal=made[0])
-            asked = RequestOptions(idempotency_key=f"make {name}")
+            options = RequestOptions(idempotency_key=f"make {name}")
             spec = spec_of(name, **given)
 
-            def ask(plane: Any, s: Any = spec, c: Any = caller, a: Any = asked) -> Any:
+            def ask(plane: Any, s: Any = spec, c: Any = caller, a: Any = options) -> Any:
                 return agents.create_agent(plane, c, s, request_options=a)
 
             accepted = await self.client.ask(ask)
-            self.client.acknowledged.append(accepted.id)
+            self.client.acknowledged_ids.append(accepted.id)
             made.append(accepted.agent)
             await wait_for_rest(self)
             await self._subscribe(
                 SubscriptionRequest(f"of-{name}", SubscriptionKind.NATS, target=ABOUT, agent=name)
             )
 
-    async def _subscribe(self, asked: SubscriptionRequest) -> None:
+    async def _subscribe(self, options: SubscriptionRequest) -> None:
         def ask(plane: Any) -> Any:
-            return subscriptions.create_subscription(plane, CALLER, asked)
+            return subscriptions.create_subscription(plane, CALLER, options)
 
         with suppress(CallerError):  # an agent that could not be made
             await self.client.ask(ask)
@@ -175,7 +178,7 @@ class ReconcilersSimulation(Simulation):
 
         with suppress(CallerError):  # an owner of it is closed
             accepted = await self.client.ask(ask)
-            self.client.acknowledged.append(accepted.id)
+            self.client.acknowledged_ids.append(accepted.id)
         await asyncio.sleep(ROUND_SECONDS)
         gone = [row for row in await store.list_rows("subscription", {}) if row["required"]]
         drops = tuple(Drop("subscription", (str(row["id"]),)) for row in gone)
@@ -186,14 +189,14 @@ class ReconcilersSimulation(Simulation):
             verb = FaultPoint("access", "remove", self.storm.calls["access", "remove"] + 1)
             self.storm.script[verb] = Fault.REFUSED
         for name in self.rng.sample(NAMES, self.rng.randint(1, 2)):
-            asked = RequestOptions(idempotency_key=f"delete {name}")
+            options = RequestOptions(idempotency_key=f"delete {name}")
 
-            def ask(plane: Any, n: str = name, a: Any = asked) -> Any:
+            def ask(plane: Any, n: str = name, a: Any = options) -> Any:
                 return agents.delete_agent(plane, CALLER, n, drain_seconds=0.0, request_options=a)
 
             with suppress(CallerError):
                 accepted = await self.client.ask(ask)
-                self.client.acknowledged.append(accepted.id)
+                self.client.acknowledged_ids.append(accepted.id)
                 await wait_for_rest(self)
 
     @contextmanager
@@ -286,15 +289,17 @@ class ReconcilersSimulation(Simulation):
             self.world.things.pop(at, None)
         return wrong
 
-    def _grants_without_granter(self, seen: AgentSnapshot) -> list[str]:
-        gone = [uid for uid, row in seen.agents.items() if row["state"] == AgentState.DELETED]
+    def _grants_without_granter(self, agents_state: AgentSnapshot) -> list[str]:
+        gone = [
+            uid for uid, row in agents_state.agents.items() if row["state"] == AgentState.DELETED
+        ]
         return [
             f"no_grant_outlives_its_granter: {key}"
             for uid in gone
             for key in self.fakes.access.granted_by(uid)
         ]
 
-    async def _reported(self) -> list[str]:
+    async def _unreported(self) -> list[str]:
         """Whatever is stuck is a finding."""
         store = self.disk.observer()
         stuck = await store.list_open(states=[OperationState.STUCK])
@@ -387,12 +392,14 @@ def _is_held(intent: Row) -> bool:
     return intent["state"] != IntentState.BURNED
 
 
-def _waits_for_a_person(seen: AgentSnapshot, line: str) -> bool:
+def _waits_for_a_person(agents_state: AgentSnapshot, line: str) -> bool:
     """Whether it is so because a deletion is stuck, and told: what it closed stays as it was."""
-    stuck = any(row.state == OperationState.STUCK for row in seen.kernel.operations.values())
+    stuck = any(
+        row.state == OperationState.STUCK for row in agents_state.kernel.operations.values()
+    )
     sentence, _, words = line.partition(": ")
     uid = words.split()[1] if words.startswith("agent ") else ""
-    below = sentence == "ready_agents_are_served" and seen.agents[uid]["parent"] is not None
+    below = sentence == "ready_agents_are_served" and agents_state.agents[uid]["parent"] is not None
     failed = sentence == "no_child_outlives_its_parent" and " DELETE_FAILED " in words
     return stuck and (below or failed)
 

@@ -173,13 +173,13 @@ class Crossing:
     def around(self, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """The call, with a crossing before and after it."""
 
-        async def crossed(*given: Any, **named: Any) -> Any:
+        async def at_crossing(*args: Any, **kwargs: Any) -> Any:
             self.cross()
-            answer = await call(*given, **named)
+            answer = await call(*args, **kwargs)
             self.cross()
             return answer
 
-        return crossed
+        return at_crossing
 
 
 async def _live_once(directory: Path, at: int) -> None:
@@ -224,7 +224,8 @@ async def finish(directory: Path) -> dict[str, Any]:
     async with _plane(directory, shelves) as plane:
         ended = await all_ended(plane)
     held = {
-        name: sorted(shelf.agent_of(key) for key in shelf.held()) for name, shelf in shelves.items()
+        name: sorted(shelf.agent_of(key) for key in shelf.list_keys())
+        for name, shelf in shelves.items()
     }
     return {"ended": ended, "held": held}
 

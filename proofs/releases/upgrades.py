@@ -92,7 +92,7 @@ def _archive(commit: str) -> bytes:
 
 
 @contextmanager
-def released(name: str) -> Iterator[Source]:
+def source_of_release(name: str) -> Iterator[Source]:
     """An earlier release, taken out of the history for as long as the block lasts."""
     packed = _archive(RELEASES[name])
     with tempfile.TemporaryDirectory(prefix="tenure-release-") as place:
@@ -141,7 +141,7 @@ def load(golden: Path, directory: Path) -> None:
 def write_golden(folder: Path) -> None:
     """Make every golden file anew, each by its own release."""
     for name in RELEASES:
-        with released(name) as source, tempfile.TemporaryDirectory() as place:
+        with source_of_release(name) as source, tempfile.TemporaryDirectory() as place:
             told = source.run("write", Path(place) / "plane")
             if told.returncode != DIED:
                 raise Invalid(f"{source.name} did not do it: {told.stderr}")
@@ -153,7 +153,9 @@ def write_golden(folder: Path) -> None:
 # --- what must hold -------------------------------------------------------------------------------
 
 
-def finished(by: Source, directory: Path, ended: dict[str, str] | None = None) -> list[str]:
+def finish_operations(
+    by: Source, directory: Path, expected_states: dict[str, str] | None = None
+) -> list[str]:
     """Let a release finish what is there; what is wrong with it then, counted in the world."""
     (directory / UNRULY).touch()
     told = by.run("finish", directory)
@@ -162,24 +164,24 @@ def finished(by: Source, directory: Path, ended: dict[str, str] | None = None) -
     return [
         wrong
         for line in told.stdout.splitlines()
-        for wrong in _wrong(directory, json.loads(line), ended)
+        for wrong in _wrong(directory, json.loads(line), expected_states)
     ]
 
 
-def _wrong(root: Path, said: dict[str, Any], ended: dict[str, str] | None) -> list[str]:
-    found: dict[str, str] = said["ended"]
+def _wrong(root: Path, result: dict[str, Any], expected_states: dict[str, str] | None) -> list[str]:
+    found: dict[str, str] = result["ended"]
     wrong = []
-    if ended is None:  # whatever was accepted must be there, and end as it was asked to
-        accepted = root / said["directory"] / "accepted"
+    if expected_states is None:  # whatever was accepted must be there, and end as it was asked to
+        accepted = root / result["directory"] / "accepted"
         labels = accepted.read_text().split() if accepted.exists() else []
-        wrong += [f"{said['directory']}: {one} was lost" for one in labels if one not in found]
-        ended = {one: "SUCCEEDED" if one == "done" else "COMPENSATED" for one in found}
-    if found != ended:
-        wrong.append(f"{said['directory']}: ended as {found}, not as {ended}")
-    there = sorted(label for label, state in ended.items() if state == "SUCCEEDED")
+        wrong += [f"{result['directory']}: {one} was lost" for one in labels if one not in found]
+        expected_states = {one: "SUCCEEDED" if one == "done" else "COMPENSATED" for one in found}
+    if found != expected_states:
+        wrong.append(f"{result['directory']}: ended as {found}, not as {expected_states}")
+    there = sorted(label for label, state in expected_states.items() if state == "SUCCEEDED")
     wrong += [
-        f"{said['directory']}: {shelf} holds {agents}, not {there}"
-        for shelf, agents in said["held"].items()
+        f"{result['directory']}: {shelf} holds {agents}, not {there}"
+        for shelf, agents in result["held"].items()
         if agents != there
     ]
     return wrong
@@ -192,18 +194,20 @@ def upgrades() -> Checks:
         root = Path(place)
         for name in RELEASES:
             load(GOLDEN / name, root / name)
-            yield Check(f"{again} (golden file {name})", finished(THIS, root / name, ENDED))
-        with released([*RELEASES][-1]) as before:
+            yield Check(
+                f"{again} (golden file {name})", finish_operations(THIS, root / name, ENDED)
+            )
+        with source_of_release([*RELEASES][-1]) as before:
             for writer, other in ((THIS, before), (before, THIS)):
                 directory = root / f"phases by {writer.name}"
                 told = writer.run("write", directory)
                 wrong = [] if told.returncode == DIED else [told.stderr]
-                wrong = wrong or finished(other, directory, ENDED)
+                wrong = wrong or finish_operations(other, directory, ENDED)
                 yield Check(f"{again} ({directory.name})", wrong)
                 crossings = root / f"deaths of {writer.name}"
                 told = writer.run("die", crossings)
                 wrong = [] if not told.returncode else [told.stderr]
-                wrong = wrong or finished(other, crossings)
+                wrong = wrong or finish_operations(other, crossings)
                 yield Check(f"{again} ({crossings.name})", wrong, int(told.stdout or 1))
 
 

@@ -33,32 +33,32 @@ async def on_file(path: Path, run) -> None:
 @pytest.mark.parametrize("way", WAYS)
 class TestLocalAccess(ProviderContract):
     @pytest.fixture
-    def hold(self, tmp_path, way):
-        def hold(scenario) -> None:
-            async def held(access: LocalAccess) -> None:
+    def run_scenario(self, tmp_path, way):
+        def run_scenario(scenario) -> None:
+            async def scenario_on_file(access: LocalAccess) -> None:
                 async def plant(key: ResourceKey) -> None:
                     await access.ensure(key._replace(plane="another"), access_spec("reader"))
 
                 async with way(tmp_path, access=access) as asked:
                     await scenario(ProviderCase(sized_access(asked), plant))
 
-            asyncio.run(on_file(tmp_path / "access.db", held))
+            asyncio.run(on_file(tmp_path / "access.db", scenario_on_file))
 
-        return hold
+        return run_scenario
 
 
 @pytest.mark.parametrize("way", WAYS)
 class TestLocalGrants(AccessContract):
     @pytest.fixture
-    def grant_in(self, tmp_path, way):
-        def grant_in(scenario: Scenario) -> None:
-            async def held(access: LocalAccess) -> None:
+    def run_scenario(self, tmp_path, way):
+        def run_scenario(scenario: Scenario) -> None:
+            async def scenario_on_file(access: LocalAccess) -> None:
                 async with way(tmp_path, access=access) as asked:
                     await scenario(asked)
 
-            asyncio.run(on_file(tmp_path / "access.db", held))
+            asyncio.run(on_file(tmp_path / "access.db", scenario_on_file))
 
-        return grant_in
+        return run_scenario
 
 
 def test_grants_outlive_the_process_that_made_them(tmp_path):
@@ -80,12 +80,12 @@ def test_grants_outlive_the_process_that_made_them(tmp_path):
 def test_of_what_was_revoked_and_removed_only_the_burned_key_is_kept(tmp_path):
     path = tmp_path / "access.db"
 
-    async def used(access: LocalAccess) -> None:
+    async def revoke_and_remove(access: LocalAccess) -> None:
         await access.ensure(access_key(), access_spec("reader"))
         await access.revoke_subject("t", "a")
         await access.remove(access_key())
 
-    asyncio.run(on_file(path, used))
+    asyncio.run(on_file(path, revoke_and_remove))
     file = apsw.Connection(str(path))
     counts = [
         file.execute(f"SELECT count(*) FROM {table}").get
@@ -98,7 +98,7 @@ def test_of_what_was_revoked_and_removed_only_the_burned_key_is_kept(tmp_path):
 def test_grants_that_lost_their_resource_are_found_and_made_whole(tmp_path):
     path = tmp_path / "access.db"
 
-    async def granted(access: LocalAccess) -> None:
+    async def grant(access: LocalAccess) -> None:
         await access.ensure(access_key(), access_spec("reader", "writer"))
 
     async def again(access: LocalAccess) -> None:
@@ -108,7 +108,7 @@ def test_grants_that_lost_their_resource_are_found_and_made_whole(tmp_path):
         assert await access.check("t", "a", role="reader")
         assert not await access.check("t", "a", role="writer")
 
-    asyncio.run(on_file(path, granted))
+    asyncio.run(on_file(path, grant))
     file = apsw.Connection(str(path))
     file.execute("DELETE FROM resource")
     file.close()

@@ -26,8 +26,8 @@ SECRET = b"0123456789abcdef0123456789abcdef"
 
 class TestLocalBus(BusContract):
     @pytest.fixture
-    def run_bus_scenario(self):
-        def run_bus_scenario(scenario: Scenario) -> None:
+    def run_scenario(self):
+        def run_scenario(scenario: Scenario) -> None:
             async def on() -> None:
                 seen: list[tuple[str, bytes]] = []
                 bad: set[str] = set()
@@ -40,7 +40,7 @@ class TestLocalBus(BusContract):
                         raise Invalid("not this one")
                     seen.append((event.id, event.body))
 
-                async def received() -> list[tuple[str, bytes]]:
+                async def list_received() -> list[tuple[str, bytes]]:
                     return seen
 
                 async def stop() -> None:
@@ -51,11 +51,11 @@ class TestLocalBus(BusContract):
 
                 bus = LocalBus({"mine": take})
                 there = Destination("d", "mine")
-                await scenario(BusCase(bus, there, received, stop, start, bad.add))
+                await scenario(BusCase(bus, there, list_received, stop, start, bad.add))
 
             asyncio.run(on())
 
-        return run_bus_scenario
+        return run_scenario
 
 
 class Receiver:
@@ -91,23 +91,28 @@ class Receiver:
 
 class TestWebhookBus(BusContract):
     @pytest.fixture
-    def run_bus_scenario(self, monkeypatch):
+    def run_scenario(self, monkeypatch):
         monkeypatch.setattr(webhook_bus, "WEBHOOK_BREAKER", WEBHOOK_BREAKER.scaled_to(0.01))
 
-        def run_bus_scenario(scenario: Scenario) -> None:
+        def run_scenario(scenario: Scenario) -> None:
             async def on() -> None:
                 receiver = Receiver()
                 await receiver.start()
                 bus = WebhookBus(clock=SystemClock(), loopback=True)
                 there = Destination("d", f"http://127.0.0.1:{receiver.port}/hook", (SECRET,))
 
-                async def received() -> list[tuple[str, bytes]]:
+                async def list_received() -> list[tuple[str, bytes]]:
                     return receiver.seen
 
                 try:
                     await scenario(
                         BusCase(
-                            bus, there, received, receiver.stop, receiver.start, receiver.bad.add
+                            bus,
+                            there,
+                            list_received,
+                            receiver.stop,
+                            receiver.start,
+                            receiver.bad.add,
                         )
                     )
                 finally:
@@ -116,23 +121,23 @@ class TestWebhookBus(BusContract):
 
             asyncio.run(on())
 
-        return run_bus_scenario
+        return run_scenario
 
 
 @pytest.mark.skipif(not BINARY, reason="nats-server is not installed")
 class TestNatsBus(BusContract):
     @pytest.fixture
-    def run_bus_scenario(self, tmp_path):
+    def run_scenario(self, tmp_path):
         from tenure.adapters.bus.nats import NatsBus
 
-        def run_bus_scenario(scenario: Scenario) -> None:
+        def run_scenario(scenario: Scenario) -> None:
             async def on() -> None:
                 server = NatsServer(tmp_path / "nats")
                 server.start()
                 bus = NatsBus(server.url)
 
-                async def received() -> list[tuple[str, bytes]]:
-                    return await stored(server.url)
+                async def list_received() -> list[tuple[str, bytes]]:
+                    return await read_stream(server.url)
 
                 async def stop() -> None:
                     server.stop()
@@ -142,7 +147,7 @@ class TestNatsBus(BusContract):
 
                 try:
                     there = Destination("d", "")
-                    await scenario(BusCase(bus, there, received, stop, start, None))
+                    await scenario(BusCase(bus, there, list_received, stop, start, None))
                 finally:
                     await bus.close()
                     server.stop()
@@ -150,21 +155,21 @@ class TestNatsBus(BusContract):
 
             asyncio.run(on())
 
-        return run_bus_scenario
+        return run_scenario
 
-    def test_a_second_copy_is_dropped_by_the_server(self, run_bus_scenario) -> None:
+    def test_a_second_copy_is_dropped_by_the_server(self, run_scenario) -> None:
         async def scenario(world: BusCase) -> None:
             for _ in range(3):
                 receipts = await world.bus.publish(world.destination, [event_of("a")])
                 assert receipts[0].verdict is DeliveryVerdict.DELIVERED
             other = world.destination._replace(id="mine", target="mine")
             await world.bus.publish(other, [event_of("a")])
-            names = [name for name, _ in await world.received()]
+            names = [name for name, _ in await world.list_received()]
             assert sorted(names) == ["a-1", "a-1/mine"]
 
-        run_bus_scenario(scenario)
+        run_scenario(scenario)
 
-    def test_what_is_too_large_is_refused_alone(self, run_bus_scenario) -> None:
+    def test_what_is_too_large_is_refused_alone(self, run_scenario) -> None:
         async def scenario(world: BusCase) -> None:
             huge = event_of("a", body=b"x" * 2_000_000)
             receipts = await world.bus.publish(world.destination, [huge, event_of("b")])
@@ -173,10 +178,10 @@ class TestNatsBus(BusContract):
                 DeliveryVerdict.DELIVERED,
             ]
 
-        run_bus_scenario(scenario)
+        run_scenario(scenario)
 
     def test_a_stream_that_is_gone_takes_nothing_and_a_closed_bus_says_so(
-        self, run_bus_scenario
+        self, run_scenario
     ) -> None:
         async def scenario(world: BusCase) -> None:
             import nats
@@ -193,9 +198,9 @@ class TestNatsBus(BusContract):
             (receipt,) = await world.bus.publish(world.destination, [event_of("c")])
             assert "closed" in receipt.why
 
-        run_bus_scenario(scenario)
+        run_scenario(scenario)
 
-    def test_what_would_be_found_there_is_said_in_a_sentence(self, run_bus_scenario) -> None:
+    def test_what_would_be_found_there_is_said_in_a_sentence(self, run_scenario) -> None:
         async def scenario(world: BusCase) -> None:
             from tenure.adapters.bus.nats import probe
 
@@ -209,10 +214,10 @@ class TestNatsBus(BusContract):
                 await probe(url)
             await world.start()
 
-        run_bus_scenario(scenario)
+        run_scenario(scenario)
 
 
-async def stored(url: str) -> list[tuple[str, bytes]]:
+async def read_stream(url: str) -> list[tuple[str, bytes]]:
     """Everything in the stream, read by a consumer of its own."""
     import nats
 

@@ -11,25 +11,25 @@ from tenure.testing.loop import SeededEntropy, VirtualClock, run
 
 class TestSystemClock(ClockContract):
     @pytest.fixture
-    def hold(self):
+    def run_scenario(self):
         return lambda scenario: asyncio.run(scenario(SystemClock()))
 
 
 class TestSteadyClock(ClockContract):
     @pytest.fixture
-    def hold(self):
+    def run_scenario(self):
         return lambda scenario: asyncio.run(scenario(SteadyClock(SystemClock())))
 
 
 class TestVirtualClock(ClockContract):
     @pytest.fixture
-    def hold(self):
+    def run_scenario(self):
         return lambda scenario: run(0, lambda loop: scenario(VirtualClock(loop)))
 
 
 class TestVirtualClockThatIsWrong(ClockContract):
     @pytest.fixture
-    def hold(self):
+    def run_scenario(self):
         return lambda scenario: run(
             0, lambda loop: scenario(VirtualClock(loop, skew=-3600, rate=2))
         )

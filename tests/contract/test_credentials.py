@@ -34,32 +34,32 @@ async def on_file(path: Path, run) -> None:
 @pytest.mark.parametrize("way", WAYS)
 class TestLocalCredentials(ProviderContract):
     @pytest.fixture
-    def hold(self, tmp_path, way):
-        def hold(scenario) -> None:
-            async def held(credentials: LocalCredentials) -> None:
+    def run_scenario(self, tmp_path, way):
+        def run_scenario(scenario) -> None:
+            async def scenario_on_file(credentials: LocalCredentials) -> None:
                 async def plant(key: ResourceKey) -> None:
                     await credentials.ensure(key._replace(plane="another"), credentials_spec(MAIL))
 
                 async with way(tmp_path, credentials=credentials) as asked:
                     await scenario(ProviderCase(sized_credentials(asked), plant))
 
-            asyncio.run(on_file(tmp_path / "credentials.db", held))
+            asyncio.run(on_file(tmp_path / "credentials.db", scenario_on_file))
 
-        return hold
+        return run_scenario
 
 
 @pytest.mark.parametrize("way", WAYS)
 class TestLocalRegistrations(CredentialsContract):
     @pytest.fixture
-    def register_in(self, tmp_path, way):
-        def register_in(scenario: Scenario) -> None:
-            async def held(credentials: LocalCredentials) -> None:
+    def run_scenario(self, tmp_path, way):
+        def run_scenario(scenario: Scenario) -> None:
+            async def scenario_on_file(credentials: LocalCredentials) -> None:
                 async with way(tmp_path, credentials=credentials) as asked:
                     await scenario(asked)
 
-            asyncio.run(on_file(tmp_path / "credentials.db", held))
+            asyncio.run(on_file(tmp_path / "credentials.db", scenario_on_file))
 
-        return register_in
+        return run_scenario
 
 
 def test_a_closing_outlives_the_process_that_wrote_it(tmp_path):
@@ -82,11 +82,11 @@ def test_a_closing_outlives_the_process_that_wrote_it(tmp_path):
 def test_nothing_of_a_refused_spec_is_kept(tmp_path):
     path = tmp_path / "credentials.db"
 
-    async def refused(credentials: LocalCredentials) -> None:
+    async def ensure_odd_specs(credentials: LocalCredentials) -> None:
         odd: Spec = {"credentials": [{"audience": MAIL, "secret": "hunter2"}]}
         await asyncio.gather(credentials.ensure(credentials_key(), odd), return_exceptions=True)
 
-    asyncio.run(on_file(path, refused))
+    asyncio.run(on_file(path, ensure_odd_specs))
     assert all(b"hunter2" not in file.read_bytes() for file in tmp_path.iterdir())
 
 

@@ -14,15 +14,15 @@ ROOT = Path(__file__).parents[2]
 
 
 def hold_to(make):
-    def hold(scenario):
+    def run_scenario(scenario):
         asyncio.run(scenario(ProviderCase(make())))
 
-    return hold
+    return run_scenario
 
 
 class TestNamesOfTheHowTo(ProviderContract):
     @pytest.fixture
-    def hold(self):
+    def run_scenario(self):
         page = (ROOT / "docs/howto/write-a-plan.md").read_text(encoding="utf-8")
         names: dict[str, Any] = {}
         for piece in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
@@ -32,6 +32,6 @@ class TestNamesOfTheHowTo(ProviderContract):
 
 class TestFolderOfTheDemo(ProviderContract):
     @pytest.fixture
-    def hold(self, tmp_path):
+    def run_scenario(self, tmp_path):
         demo = runpy.run_path(str(ROOT / "examples/01_operations/demo.py"))
         return hold_to(lambda: demo["Folder"](tmp_path, "thing"))

@@ -55,7 +55,7 @@ class RigBench:
     def strike(self, call, fault):
         self.faults.script[call] = fault
 
-    def applied(self):
+    def applied_calls(self):
         return [f"{a.provider}.{a.verb}" for a in self.world.log if a.effect in EFFECTIVE]
 
     def _process(self, plane):
@@ -65,11 +65,11 @@ class RigBench:
 
 class TestEmbeddedEngine(EngineContract):
     @pytest.fixture(params=range(3))
-    def hold(self, request):
-        def hold(scenario: Scenario) -> None:
+    def run_scenario(self, request):
+        def run_scenario(scenario: Scenario) -> None:
             run(request.param, lambda loop: scenario(RigBench(loop)))
 
-        return hold
+        return run_scenario
 
 
 def test_operations_are_accepted_for_the_engine_that_takes_them():
@@ -88,7 +88,7 @@ def test_what_is_cancelled_while_it_is_queued_is_never_called():
         await operations.cancel(plane, by("the caller"), second)
         assert await wait_for_end(plane, first) is OperationState.SUCCEEDED
         assert await wait_for_end(plane, second) is OperationState.COMPENSATED
-        assert bench.applied() == [f"{step}.ensure" for step in PLANS["linear"].steps]
+        assert bench.applied_calls() == [f"{step}.ensure" for step in PLANS["linear"].steps]
 
     run(0, main)
 

@@ -18,7 +18,7 @@ from tests.unit.support.foreign_identity import plant
 ISSUER = "https://tenure.example"
 
 
-class Sized:
+class SizedIdentity:
     """The provider, for a suite whose specs say `size`: here that is the client's name."""
 
     def __init__(self, inner: LocalIdentity) -> None:
@@ -34,28 +34,28 @@ class Sized:
 @pytest.mark.parametrize("way", WAYS)
 class TestLocalIdentityAsProvider(provider.ProviderContract):
     @pytest.fixture
-    def hold(self, tmp_path, way):
-        def hold(scenario: provider.Scenario) -> None:
+    def run_scenario(self, tmp_path, way):
+        def run_scenario(scenario: provider.Scenario) -> None:
             async def main() -> None:
                 local = build(tmp_path / "identity.db", issuer=ISSUER, clock=StoppedClock(START))
 
-                async def planted(key: ResourceKey) -> None:
+                async def plant_foreign(key: ResourceKey) -> None:
                     await plant(local, key)
 
                 async with way(tmp_path, identity=local) as asked:
-                    await scenario(provider.ProviderCase(Sized(asked), planted))
+                    await scenario(provider.ProviderCase(SizedIdentity(asked), plant_foreign))
                 await local.close()
 
             asyncio.run(main())
 
-        return hold
+        return run_scenario
 
 
 @pytest.mark.parametrize("way", WAYS)
 class TestLocalIdentity(identity.IdentityContract):
     @pytest.fixture
-    def serve(self, tmp_path, way):
-        def serve(scenario: Scenario) -> None:
+    def run_scenario(self, tmp_path, way):
+        def run_scenario(scenario: Scenario) -> None:
             async def main() -> None:
                 clock = StoppedClock(START)
                 path = tmp_path / "identity.db"
@@ -66,7 +66,7 @@ class TestLocalIdentity(identity.IdentityContract):
 
             asyncio.run(main())
 
-        return serve
+        return run_scenario
 
 
 def test_the_file_says_whose_it_is(tmp_path):

@@ -18,7 +18,7 @@ from tests.real.support import runtimes
 pytestmark = pytest.mark.timeout(300)
 
 
-class Sized:
+class SizedRuntime:
     """The contract's abstract specs, `{"size": n}`, as an agent that is told its size."""
 
     def __init__(self, runtime: ProcessRuntime) -> None:
@@ -32,12 +32,14 @@ class Sized:
         return await self._runtime.ensure(key, agent)
 
 
-class TestProcessRuntime(ProviderContract, RuntimeContract):
+class ProcessRuntimes:
+    """Opens a runtime for one test; its agents are stopped at the end."""
+
     SANDBOX = "off"
 
     @asynccontextmanager
-    async def had(self, runtime, home):
-        """The runtime as it is asked."""
+    async def reach(self, runtime, home):
+        """The runtime, called directly."""
         yield runtime
 
     @pytest.fixture
@@ -46,40 +48,60 @@ class TestProcessRuntime(ProviderContract, RuntimeContract):
         with runtimes.end_all_after(tmp_path), runtimes.open_runtime(tmp_path, **means) as runtime:
             yield runtime
 
+
+class HostedRuntimes(ProcessRuntimes):
+    def reach(self, runtime, home):
+        return use_through_host(home, runtime=runtime)
+
+
+class SandboxedRuntimes(ProcessRuntimes):
+    SANDBOX = "require"
+
+
+class TestProcessProvider(ProcessRuntimes, ProviderContract):
     @pytest.fixture
-    def hold(self, runtime, tmp_path):
+    def run_scenario(self, runtime, tmp_path):
         async def plant(key: ResourceKey) -> None:
             place = tmp_path / "local-a" / key.text
             place.mkdir()
             row = {"plane": "another", "tenant": "t", "agent": "b", "generation": 1, "since": 0.0}
             (place / "owner.json").write_text(json.dumps(row))
 
-        def hold(scenario: Scenario) -> None:
+        def run_scenario(scenario: Scenario) -> None:
             async def main() -> None:
-                async with self.had(runtime, tmp_path) as asked:
-                    await scenario(ProviderCase(Sized(asked), plant))
+                async with self.reach(runtime, tmp_path) as client:
+                    await scenario(ProviderCase(SizedRuntime(client), plant))
 
             asyncio.run(main())
 
-        return hold
+        return run_scenario
 
+
+class TestProcessRuntime(ProcessRuntimes, RuntimeContract):
     @pytest.fixture
-    def hold_runtime(self, runtime, tmp_path):
-        def hold(scenario: RuntimeScenario) -> None:
+    def run_scenario(self, runtime, tmp_path):
+        def run_scenario(scenario: RuntimeScenario) -> None:
             async def main() -> None:
-                async with self.had(runtime, tmp_path) as asked:
-                    await scenario(RuntimeCase(asked, runtimes.agent))
+                async with self.reach(runtime, tmp_path) as client:
+                    await scenario(RuntimeCase(client, runtimes.agent))
 
             asyncio.run(main())
 
-        return hold
+        return run_scenario
 
 
-class TestVisitedRuntime(TestProcessRuntime):
-    def had(self, runtime, home):
-        return use_through_host(home, runtime=runtime)
+class TestHostedProvider(HostedRuntimes, TestProcessProvider): ...
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bubblewrap here")
-class TestSandboxedRuntime(TestProcessRuntime):
-    SANDBOX = "require"
+class TestHostedRuntime(HostedRuntimes, TestProcessRuntime): ...
+
+
+no_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap here")
+
+
+@no_bubblewrap
+class TestSandboxedProvider(SandboxedRuntimes, TestProcessProvider): ...
+
+
+@no_bubblewrap
+class TestSandboxedRuntime(SandboxedRuntimes, TestProcessRuntime): ...

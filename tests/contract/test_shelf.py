@@ -13,7 +13,7 @@ from tenure.testing.shelf import Shelf
 
 
 def held_in(directory: Path, slow: float = 0.0):
-    def hold(scenario: Scenario) -> None:
+    def run_scenario(scenario: Scenario) -> None:
         async def plant(key: ResourceKey) -> None:
             row = {"plane": "another", "agent": "b", "generation": 1, "since": 0.0, "spec": {}}
             (directory / "thing" / key.text).write_text(json.dumps(row))
@@ -24,16 +24,16 @@ def held_in(directory: Path, slow: float = 0.0):
         shelf = Shelf(directory, "thing", now=time.time, slow=slow)
         asyncio.run(scenario(ProviderCase(shelf, plant, settle)))
 
-    return hold
+    return run_scenario
 
 
 class TestShelf(ProviderContract):
     @pytest.fixture
-    def hold(self, tmp_path):
+    def run_scenario(self, tmp_path):
         return held_in(tmp_path)
 
 
 class TestSlowShelf(ProviderContract):
     @pytest.fixture
-    def hold(self, tmp_path):
+    def run_scenario(self, tmp_path):
         return held_in(tmp_path, slow=0.001)

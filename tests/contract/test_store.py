@@ -24,8 +24,8 @@ class Failing:
         self._flush = flush
         self.close = flush.close
 
-    def __call__(self, work: Work, done: Done) -> None:
-        self._flush(self._fail if self.fails else work, done)
+    def __call__(self, work: Work, on_done: Done) -> None:
+        self._flush(self._fail if self.fails else work, on_done)
 
     def _fail(self) -> None:
         raise OSError("the disk is gone")
@@ -85,7 +85,7 @@ class MemoryStores:
 
     def fail_commit(self, store: Store) -> None:
         assert isinstance(store, memory_store.MemoryStore)
-        store.fail_commit(applied=self.applied)
+        store.fail_commit(is_applied=self.applied)
 
     applied = True
 

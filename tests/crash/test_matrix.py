@@ -51,7 +51,7 @@ def check(matrix, results, tally) -> None:
     assert not failed, failed
 
 
-def struck(matrix, scenario, one_in, *, part=0, parts=1):
+def run_cases(matrix, scenario, one_in, *, part=0, parts=1):
     """Every fault of one part, and of its cells one in so many."""
     for number, fault in enumerate(matrix.faults_of(scenario)):
         if fault != CALM and number % parts == part:
@@ -68,13 +68,13 @@ def test_every_crossing_and_side(name, scenario, tally):
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize(("name", "scenario"), IN_WHOLE)
 def test_every_crossing_and_side_and_single_fault(name, scenario, part, tally):
-    check(MATRICES[name], struck(MATRICES[name], scenario, 1, part=part, parts=PARTS), tally)
+    check(MATRICES[name], run_cases(MATRICES[name], scenario, 1, part=part, parts=PARTS), tally)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "scenario"), IN_PART)
 def test_a_share_of_every_single_fault(name, scenario, tally):
-    check(MATRICES[name], struck(MATRICES[name], scenario, ONE_IN.get(name, 300)), tally)
+    check(MATRICES[name], run_cases(MATRICES[name], scenario, ONE_IN.get(name, 300)), tally)
 
 
 @pytest.mark.long
@@ -83,7 +83,9 @@ def test_a_share_of_every_single_fault(name, scenario, tally):
 @pytest.mark.parametrize(("name", "scenario"), IN_PART)
 def test_more_of_every_single_fault(name, scenario, part, tally):
     one_in = LONG_ONE_IN.get(name, 10)
-    check(MATRICES[name], struck(MATRICES[name], scenario, one_in, part=part, parts=PARTS), tally)
+    check(
+        MATRICES[name], run_cases(MATRICES[name], scenario, one_in, part=part, parts=PARTS), tally
+    )
 
 
 @pytest.mark.parametrize(("name", "scenario"), SCENARIOS)
@@ -200,9 +202,9 @@ def test_a_delete_that_forgets_the_quota_is_seen():
 def test_a_lock_that_is_not_waited_for_is_seen():
     real = plane_api.AgentPlaneApi.acquire_lock
 
-    async def acquire(self, agent, operation, **given):
-        lock = await real(self, agent, operation, **given)
-        return lock._replace(holder="", was=given["was"]) if lock.holder else lock
+    async def acquire(self, agent, operation, **kwargs):
+        lock = await real(self, agent, operation, **kwargs)
+        return lock._replace(holder="", was=kwargs["was"]) if lock.holder else lock
 
     with patched(plane_api.AgentPlaneApi, acquire_lock=acquire):
         assert AGENTS.run(Case("delete_while_creating")).wrong

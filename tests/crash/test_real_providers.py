@@ -148,15 +148,15 @@ async def live(home: Path, acts, *, processes: bool, crash_at: int = 0, side=Cro
     async with AsyncExitStack() as stack:
         raw = sqlite.build(home / "tenure.db", clock=clock, flush=Inline())
         stack.callback(_let_go, raw)
-        held: dict[str, Any] = {
+        providers: dict[str, Any] = {
             "identity": identity.build(home / "identity.db", issuer=ISSUER, clock=clock),
             "access": access.build(home / "access.db", clock=clock),
             "credentials": credentials.build(home / "credentials.db", clock=clock),
         }
-        for one in held.values():
+        for one in providers.values():
             stack.push_async_callback(one.close)
-        held["runtime"] = _runtime(home, processes, stack)
-        plane = _plane(wire, wire.store(raw), held, clock)
+        providers["runtime"] = _runtime(home, processes, stack)
+        plane = _plane(wire, wire.store(raw), providers, clock)
         driver = asyncio.ensure_future(_drive(plane, acts))
         death = asyncio.ensure_future(node.death.wait())
         await asyncio.wait({driver, death}, return_when=asyncio.FIRST_COMPLETED)
@@ -196,10 +196,10 @@ def _let_go(store) -> None:
     store._file.close()
 
 
-def _plane(wire, store, held, clock) -> Plane:
+def _plane(wire, store, inner, clock) -> Plane:
     entropy, catalogue, api = SystemEntropy(), Catalogue(PLANS, SUBJECTS), AgentPlaneApi()
     providers: dict[str, Any] = {
-        name: WiredVerbs(wire, name, provider) for name, provider in held.items()
+        name: WiredVerbs(wire, name, provider) for name, provider in inner.items()
     }
     work = Executor(
         PLANE, store=store, entropy=entropy, catalogue=catalogue, providers=providers, api=api
@@ -219,20 +219,20 @@ async def _drive(plane: Plane, acts) -> None:
     """Ask for one after the other, each under its key, and wait for all of them."""
     await prepare(plane)
     await cast(Any, plane.engine).start()
-    asked: list[str] = []
+    operations: list[str] = []
     for number, act in enumerate(acts):
         if act.after_seconds is None:
-            await _settled(plane, asked)
+            await _wait_all(plane, operations)
         else:
             await asyncio.sleep(act.after_seconds)
         with suppress(CallerError):
             key = RequestOptions(idempotency_key=f"act {number}")
-            asked.append((await perform(plane, act, request_options=key)).id)
-    await _settled(plane, asked)
+            operations.append((await perform(plane, act, request_options=key)).id)
+    await _wait_all(plane, operations)
 
 
-async def _settled(plane: Plane, asked) -> None:
-    for operation in asked:
+async def _wait_all(plane: Plane, operations) -> None:
+    for operation in operations:
         seen = await reads.wait(plane, TENANT, operation, seconds=WAIT_SECONDS)
         assert seen.state in ENDED_OR_STUCK, seen
 
@@ -248,39 +248,43 @@ def rows(path: Path, query: str) -> list[Any]:
 def there(home: Path) -> dict[str, list[str]]:
     """What every provider holds, by its own file; and the processes."""
     present = "SELECT key FROM resource WHERE state = 'PRESENT'"
-    held = {name: [key for (key,) in rows(home / f"{name}.db", present)] for name in NO_RUNTIME}
-    assert len(rows(home / "identity.db", "SELECT id FROM client")) == len(held["identity"])
+    providers = {
+        name: [key for (key,) in rows(home / f"{name}.db", present)] for name in NO_RUNTIME
+    }
+    assert len(rows(home / "identity.db", "SELECT id FROM client")) == len(providers["identity"])
     granted = [key for (key,) in rows(home / "access.db", 'SELECT DISTINCT key FROM "grant"')]
-    assert granted == held["access"]
+    assert granted == providers["access"]
     registered = rows(home / "credentials.db", "SELECT DISTINCT key FROM registration")
-    assert [key for (key,) in registered] == held["credentials"]
+    assert [key for (key,) in registered] == providers["credentials"]
     folder = home / "runtimes"
-    held["runtime"] = [p.name for p in folder.iterdir() if p.is_file() and "." not in p.name]
-    return held
+    providers["runtime"] = [p.name for p in folder.iterdir() if p.is_file() and "." not in p.name]
+    return providers
 
 
-def check(home: Path, wanted, *, processes: bool) -> list[str]:
+def check(home: Path, expected, *, processes: bool) -> list[str]:
     """What is wrong with these files."""
-    held = there(home)
+    providers = there(home)
     wrong = []
     if processes:
-        one = 1 if "runtime" in wanted else 0
+        one = 1 if "runtime" in expected else 0
 
-        def counted() -> tuple[int, int]:
+        def count_processes() -> tuple[int, int]:
             return len(keepers(home / "runtimes")), len(agent_processes(home / "runtimes"))
 
         # A keeper that came second takes a moment to see that.
-        if not until(lambda: counted()[0] == one and bool(counted()[1]) == bool(one)):
-            wrong.append(f"keepers and processes are {counted()}, and wanted is {one}")
-        held["runtime"] = ["a process"] * one
+        if not until(
+            lambda: count_processes()[0] == one and bool(count_processes()[1]) == bool(one)
+        ):
+            wrong.append(f"keepers and processes are {count_processes()}, and wanted is {one}")
+        providers["runtime"] = ["a process"] * one
     for name in ALL:
-        if len(held[name]) != (name in wanted):
-            wrong.append(f"{name} holds {held[name]}")
+        if len(providers[name]) != (name in expected):
+            wrong.append(f"{name} holds {providers[name]}")
     ((state, holder, waits),) = rows(home / "tenure.db", "SELECT state, operation, next FROM agent")
     if holder or waits:
         wrong.append(f"the agent is {state} and names {holder} and {waits}")
     reserved = rows(home / "tenure.db", "SELECT agent FROM reservation")
-    if len(reserved) != bool(wanted):
+    if len(reserved) != bool(expected):
         wrong.append(f"the agent is {state} and {len(reserved)} places are taken")
     closed = [shut for (shut,) in rows(home / "credentials.db", "SELECT closed FROM closing")]
     if state == "READY" and any(closed):
@@ -316,11 +320,11 @@ def run(
 ):
     """One cell: live, die there, live again to the end; what is wrong, and whether it died."""
     shutil.copytree(template, home)
-    acts, wanted = SCENARIOS[scenario]
+    acts, expected = SCENARIOS[scenario]
     crossings, died = alone(live(home, acts, processes=processes, crash_at=crash_at, side=side))
     if died:
         alone(live(home, acts, processes=processes))
-    return check(home, wanted, processes=processes), crossings, died
+    return check(home, expected, processes=processes), crossings, died
 
 
 def sides(crossing: str) -> tuple[CrossingSide, ...]:

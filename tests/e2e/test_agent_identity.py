@@ -59,12 +59,12 @@ def assertion(pair, client_id, audience, number):
     return jwt.encode({"alg": "ES256", "kid": "mine"}, claims, pair, algorithms=["ES256"])
 
 
-def token_form(signed):
+def token_form(assertion_text):
     return urlencode(
         {
             "grant_type": "client_credentials",
             "client_assertion_type": ASSERTION_TYPE,
-            "client_assertion": signed,
+            "client_assertion": assertion_text,
             "scope": "mail:read",
             "resource": AUDIENCE,
         }
@@ -93,25 +93,25 @@ def test_an_agent_registers_its_own_key_and_loses_its_token_when_it_is_suspended
         again = server.ask("POST", register, json.dumps(keys), bearer=invitation["token"])
         assert again[0] == 401, "an invitation is good once"
         client_id = invitation["client_id"]
-        signed = assertion(pair, client_id, server.address, 1)
-        status, told = server.ask("POST", "/oauth/token", token_form(signed), kind=FORM)
+        assertion_text = assertion(pair, client_id, server.address, 1)
+        status, told = server.ask("POST", "/oauth/token", token_form(assertion_text), kind=FORM)
         assert status == 200, told
         assert server.is_active(told["access_token"])
-        replayed = server.ask("POST", "/oauth/token", token_form(signed), kind=FORM)
+        replayed = server.ask("POST", "/oauth/token", token_form(assertion_text), kind=FORM)
         assert replayed[0] in {400, 401}, "an assertion is good once"
 
         path = "/v1/agents/mailer:suspend"
         closed = server.ask("POST", path, b"{}", bearer=server.admin, **wait)
         assert closed[1]["state"] == "SUCCEEDED", closed
         assert not server.is_active(told["access_token"]), "what was minted before is void"
-        signed = assertion(pair, client_id, server.address, 2)
-        refused = server.ask("POST", "/oauth/token", token_form(signed), kind=FORM)
+        assertion_text = assertion(pair, client_id, server.address, 2)
+        refused = server.ask("POST", "/oauth/token", token_form(assertion_text), kind=FORM)
         assert refused[0] in {400, 401}, "nothing is minted for what is suspended"
 
         opened = server.ask("POST", "/v1/agents/mailer:resume", bearer=server.admin, **wait)
         assert opened[1]["state"] == "SUCCEEDED", opened
-        signed = assertion(pair, client_id, server.address, 3)
-        status, told = server.ask("POST", "/oauth/token", token_form(signed), kind=FORM)
+        assertion_text = assertion(pair, client_id, server.address, 3)
+        status, told = server.ask("POST", "/oauth/token", token_form(assertion_text), kind=FORM)
         assert status == 200, told
         before = server.ask("GET", "/.well-known/jwks.json")[1]["keys"]
         status, key = server.ask("POST", "/v1/keys:rotate", bearer=server.admin)

@@ -126,23 +126,23 @@ def test_a_dry_run_shows_the_steps_and_does_nothing(plane):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ((*AGENT, "--zone", "moon"), "zone"),
         ((*AGENT, "--parent", "nobody"), "nobody"),
     ],
 )
-def test_what_the_plane_cannot_do_is_refused_before_anything_is_made(plane, words, told):
+def test_what_the_plane_cannot_do_is_refused_before_anything_is_made(plane, words, message):
     ran = plane.run("agent", "create", "never", *words, code=None)
     assert ran.returncode in {1, 2}
-    assert told in ran.stderr
+    assert message in ran.stderr
     plane.run("agent", "show", "never", code=1)
 
 
 def test_a_command_that_is_not_there_is_foretold_and_its_creation_undone(plane):
     words = ("agent", "create", "never", "--command", "no-such-program")
-    told = plane.run(*words, "--dry-run", code=1).stderr
-    assert "the create would be undone: command: no-such-program is not to be found on" in told
+    message = plane.run(*words, "--dry-run", code=1).stderr
+    assert "the create would be undone: command: no-such-program is not to be found on" in message
     assert "no-such-program is not to be found on" in plane.run(*words, code=1).stderr
     plane.run("agent", "delete", "never")
 
@@ -370,7 +370,7 @@ def test_whoever_waits_survives_a_kill_of_the_plane(tmp_path):
         plane.run("agent", "delete", "lives")
 
 
-def refused(*args: str) -> tuple[int, str]:
+def start_refused(*args: str) -> tuple[int, str]:
     ran = subprocess.run(
         [*TENURE, "up", *args],
         capture_output=True,
@@ -389,16 +389,16 @@ def test_a_plane_that_cannot_start_says_why(tmp_path):
     with home_at(tmp_path / "home") as plane:
         plane.start()
         address = (plane.home / "address").read_text().strip()
-        code, said = refused("--home", home, "--port", "0")
+        code, said = start_refused("--home", home, "--port", "0")
         assert (code, f"already runs in {home}, at {address}: " in said) == (1, True)
         other, port = str(tmp_path / "other"), address.rpartition(":")[2]
-        code, said = refused("--home", other, "--port", port)
+        code, said = start_refused("--home", other, "--port", port)
         assert (code, "Address already in use" in said, "--port N" in said) == (1, True, True)
         plane.stop(signal.SIGINT)
-    code, said = refused("--home", other, "--host", "0.0.0.0", "--port", "0")
+    code, said = start_refused("--home", other, "--host", "0.0.0.0", "--port", "0")
     assert (code, "can be reached from other machines" in said) == (2, True)
-    code, said = refused("--home", other, "--tls-cert", "x.pem")
+    code, said = start_refused("--home", other, "--tls-cert", "x.pem")
     assert (code, "both a certificate and its key" in said) == (2, True)
     (tmp_path / "file").write_text("")
-    code, said = refused("--home", str(tmp_path / "file"), "--port", "0")
+    code, said = start_refused("--home", str(tmp_path / "file"), "--port", "0")
     assert (code, "file" in said) == (1, True)

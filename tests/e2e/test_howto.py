@@ -27,14 +27,14 @@ def program_of(page: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize(("approver", "welcomed"), [("eve", True), ("no", False)])
-def test_the_first_plan_of_the_page_runs_as_it_shows(tmp_path, monkeypatch, approver, welcomed):
+@pytest.mark.parametrize(("approver", "is_approved"), [("eve", True), ("no", False)])
+def test_the_first_plan_of_the_page_runs_as_it_shows(tmp_path, monkeypatch, approver, is_approved):
     monkeypatch.chdir(tmp_path)
     names = program_of("write-a-plan.md")
     ended = asyncio.run(names["onboard"]("ada", approver))
-    assert ended.state is (OperationState.SUCCEEDED if welcomed else OperationState.COMPENSATED)
-    assert len(names["DESKS"]) == (1 if welcomed else 0), "the undo frees what its do has taken"
-    if welcomed:
+    assert ended.state is (OperationState.SUCCEEDED if is_approved else OperationState.COMPENSATED)
+    assert len(names["DESKS"]) == (1 if is_approved else 0), "the undo frees what its do has taken"
+    if is_approved:
         assert ended.results["approval"] == {"by": "eve"}
         assert ended.result == f"welcome to desk {ended.steps[0].key}"
     else:

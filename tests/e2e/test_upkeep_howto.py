@@ -27,7 +27,7 @@ def commands_of(page: str, section: str = "") -> list[str]:
     return [line for block in blocks for line in block.splitlines()]
 
 
-def typed(line: str, home: Path, **env: str) -> str:
+def run_line(line: str, home: Path, **env: str) -> str:
     """What the line prints."""
     command = re.sub("^tenure ", '"$PYTHON" -m tenure ', line)
     ran = subprocess.run(
@@ -49,16 +49,16 @@ def test_a_plane_is_backed_up_restored_and_let_go_as_the_page_says(tmp_path):
         lines = commands_of("backup-and-restore.md")
         assert len(lines) == 5, "the page has changed: so must this test"
         backup, restore, up, review, confirm = lines
-        typed(backup, plane.home)
+        run_line(backup, plane.home)
         old = (plane.home / "token").read_text()
         plane.stop()
-        assert "epoch 2" in typed(restore, plane.home)
+        assert "epoch 2" in run_line(restore, plane.home)
         assert up == "tenure up &"
         plane.start()
         assert (plane.home / "token").read_text() != old
-        assert "paused: restored from backup-1" in typed(review, plane.home)
+        assert "paused: restored from backup-1" in run_line(review, plane.home)
         assert "held" in plane.run("doctor", code=None).stdout
-        assert "the pause has ended" in typed(confirm, plane.home)
+        assert "the pause has ended" in run_line(confirm, plane.home)
         assert until(lambda: '"ready"' in plane_health(plane.home))
         plane.stop()
 
@@ -71,16 +71,16 @@ def test_a_plane_on_postgresql_is_backed_up_and_put_back_as_the_page_says(tmp_pa
     with home_at(tmp_path / ".tenure") as plane:
         plane.start(**env)
         for line in (dump, backup):
-            typed(line, plane.home, **env)
+            run_line(line, plane.home, **env)
         plane.run("token", "create", "later", "--role", "viewer", **env)
         plane.stop()
         for line in (aside, put_back):
-            typed(line, plane.home, **env)
-        assert "epoch 2" in typed(restore, plane.home, **env)
+            run_line(line, plane.home, **env)
+        assert "epoch 2" in run_line(restore, plane.home, **env)
         assert up == "tenure up &"
         plane.start(**env)
-        assert "paused: restored from backup-1" in typed(review, plane.home, **env)
-        assert "the pause has ended" in typed(confirm, plane.home, **env)
+        assert "paused: restored from backup-1" in run_line(review, plane.home, **env)
+        assert "the pause has ended" in run_line(confirm, plane.home, **env)
         assert "later" not in plane.run("token", "list", **env).stdout
         assert worker == "tenure worker &"
         with works(plane.home, **env) as said:
@@ -113,6 +113,6 @@ def test_an_upgrade_is_looked_at_as_the_page_says(tmp_path):
     with home_at(tmp_path / ".tenure") as plane:
         plane.start()
         check, backup = commands_of("upgrade.md")
-        assert "would migrate:   nothing" in typed(check, plane.home)
-        typed(backup, plane.home)
+        assert "would migrate:   nothing" in run_line(check, plane.home)
+        run_line(backup, plane.home)
         plane.stop()

@@ -50,7 +50,7 @@ def python(wheel, tmp_path_factory):
     words = [*install, "--no-deps", "--no-index", wheel]
     subprocess.run(words, check=True, capture_output=True)
     (packages,) = environment.glob("lib/python*/site-packages")
-    for name in required(requirements(wheel)):
+    for name in required_distributions(requirements(wheel)):
         link(name, packages)
     return interpreter
 
@@ -62,7 +62,7 @@ def requirements(wheel):
         return email.message_from_bytes(opened.read(name)).get_all("Requires-Dist")
 
 
-def required(texts, found=None, extras=("",)):
+def required_distributions(texts, found=None, extras=("",)):
     """The names of these distributions and of all that they require."""
     found = set() if found is None else found
     for text in texts:
@@ -72,7 +72,7 @@ def required(texts, found=None, extras=("",)):
         if one.name not in found:
             found.add(one.name)
             more = importlib.metadata.requires(one.name) or []
-            required(more, found, ("", *one.extras))
+            required_distributions(more, found, ("", *one.extras))
     return found
 
 
@@ -97,11 +97,11 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel):
     assert {"py.typed", "library.py", "testing"} <= inside
     assert not {"proofs", "tests", "bench", "examples", "docs"} & inside
     assert [name for name in names if "__pycache__" in name] == []
-    shipped = {f"tenure/{name}" for name in tracked()}
+    shipped = {f"tenure/{name}" for name in tracked_files()}
     assert shipped == {name for name in names if name.startswith("tenure/")}
 
 
-def tracked():
+def tracked_files():
     """The files of the package, as they lie in the tree."""
     package = ROOT / "src" / "tenure"
     found = [file for file in package.rglob("*") if file.is_file() and file.suffix != ".pyc"]

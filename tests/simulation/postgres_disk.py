@@ -88,7 +88,7 @@ class RealLoop:
         await empty(self.url)
 
 
-class Bridged:
+class BridgedStore:
     """A store on the real loop, asked from a virtual one."""
 
     def __init__(self, real: RealLoop, store: postgres.PostgresStore) -> None:
@@ -97,17 +97,17 @@ class Bridged:
         self.under_way: set[Future[Any]] = set()
         self._real = real
 
-    def listen(self, heard: Callable[[WakeHint], None]) -> None:
+    def listen(self, listener: Callable[[WakeHint], None]) -> None:
         """A wake hint may be lost: none is carried over."""
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         verb = getattr(self.store, name)
 
-        async def begun(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        async def run_verb(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
             return await verb(*given, **named)
 
-        async def ask(*given: Any, **named: Any) -> Any:
-            asked = self._real.begin(begun(given, named))
+        async def ask(*args: Any, **kwargs: Any) -> Any:
+            asked = self._real.begin(run_verb(args, kwargs))
             self.under_way.add(asked)
             asked.add_done_callback(self.under_way.discard)
             await asyncio.sleep(0)  # whoever asks at this instant does so before anyone waits
@@ -125,10 +125,10 @@ class PostgresDisk:
         self._observer = self.open(clock)
 
     def open(self, clock: Clock) -> Store:
-        return cast(Store, Bridged(self._real, self._real.do(self._real.open(clock))))
+        return cast(Store, BridgedStore(self._real, self._real.do(self._real.open(clock))))
 
     def kill(self, store: Store) -> None:
-        assert isinstance(store, Bridged)
+        assert isinstance(store, BridgedStore)
         wait(list(store.under_way), ANSWER_SECONDS)
         if store.store in self._real.stores:  # it was killed or closed before
             self._real.do(self._real.cut(store.store))

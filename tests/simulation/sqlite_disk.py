@@ -51,19 +51,19 @@ def observer(path: Path, clock: Clock) -> SqliteStore:
 class LateFlush:
     """Runs COMMIT at once and tells of it late; the next one may fail, kept or lost."""
 
-    def __init__(self, drawn: random.Random, seconds: float) -> None:
+    def __init__(self, chance: random.Random, seconds: float) -> None:
         self.fails_kept: bool | None = None
-        self._drawn = drawn
+        self._drawn = chance
         self._seconds = seconds
 
-    def __call__(self, work: Work, done: Done) -> None:
+    def __call__(self, work: Work, on_done: Done) -> None:
         error: BaseException | None = OSError("an injected error at COMMIT")
         if self.fails_kept is None:
             error = outcome(work)
         elif self.fails_kept:
             outcome(work)
         delay = self._drawn.random() * self._seconds
-        asyncio.get_running_loop().call_later(delay, done, error)
+        asyncio.get_running_loop().call_later(delay, on_done, error)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -98,8 +98,8 @@ class SqliteDisk:
             store._file.writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         store._file.close()
 
-    def fail_commit(self, store: Store, *, applied: bool) -> None:
-        self._flushes[id(store)].fails_kept = applied
+    def fail_commit(self, store: Store, *, is_applied: bool) -> None:
+        self._flushes[id(store)].fails_kept = is_applied
 
     def fill(self, *, full: bool) -> None:
         self._full = full

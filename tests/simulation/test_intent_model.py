@@ -33,7 +33,7 @@ BROKEN_WITHOUT = {
 remembered = functools.cache(intent_model.explore)
 
 
-def explored(
+def explore_model(
     rules: frozenset[Rule] = ALL_RULES, *, plan: str = "ap", faults: int = 1, operations: int = 1
 ) -> Result:
     return remembered(rules, plan=plan, faults=faults, operations=operations)
@@ -42,7 +42,7 @@ def explored(
 def without(rule: Rule) -> Result:
     """Only a new generation needs a second operation to show what it is for."""
     operations = 2 if rule is Rule.NEW_GENERATION else 1
-    return explored(ALL_RULES - {rule}, operations=operations)
+    return explore_model(ALL_RULES - {rule}, operations=operations)
 
 
 @pytest.mark.parametrize(
@@ -52,21 +52,21 @@ def without(rule: Rule) -> Result:
 def test_under_all_rules_no_order_of_events_leads_to_a_bad_end(
     plan, faults, operations, states_min
 ):
-    found = explored(plan=plan, faults=faults, operations=operations)
+    found = explore_model(plan=plan, faults=faults, operations=operations)
     assert found.ends == {}
     assert found.example == {}
     assert found.states > states_min
 
 
 def test_what_makes_the_promise_hard_did_happen():
-    actions = explored(faults=2, operations=2).actions
+    actions = explore_model(faults=2, operations=2).actions
     hard = {"late delivery", "takeover", "restart", "cancel", "cancelled", "retry", "inspect"}
     hard |= {"duplicate", "give up", "lose", "refuse", "fenced", "conflict"}
     assert {action: actions.get(action, 0) for action in hard if actions.get(action, 0) < 100} == {}
 
 
 def test_siblings_meet_each_others_records():
-    assert explored(plan="abp").actions["conflict"] > 1_000
+    assert explore_model(plan="abp").actions["conflict"] > 1_000
 
 
 @pytest.mark.parametrize("rule", Rule)
@@ -91,7 +91,7 @@ def test_the_rules_the_design_names_keep_away_every_kind_of_broken_world():
 
 
 def test_without_revision_guards_siblings_wait_for_each_other_forever():
-    found = explored(ALL_RULES - {Rule.REVISION_GUARDS}, plan="abp", faults=0)
+    found = explore_model(ALL_RULES - {Rule.REVISION_GUARDS}, plan="abp", faults=0)
     assert End.HUNG in found.ends
     assert found.example[End.HUNG][-2:] == (
         "do a of #1 arrives: done; A decides a PRESENT",
@@ -100,7 +100,7 @@ def test_without_revision_guards_siblings_wait_for_each_other_forever():
 
 
 @pytest.mark.parametrize(
-    ("rule", "end", "told"),
+    ("rule", "end", "text"),
     [
         (Rule.TOMBSTONES, End.ORPHAN, "do a of #1 arrives: done; nobody waits for it"),
         (Rule.FENCE_TOKENS, End.SPLIT, "B claims #1 with token 2, though its holder lives"),
@@ -110,20 +110,20 @@ def test_without_revision_guards_siblings_wait_for_each_other_forever():
         (Rule.SOLE_REFUSAL, End.SPLIT, "inspected: absent; A calls do p of #1"),
     ],
 )
-def test_a_trace_tells_what_went_wrong(rule, end, told):
-    assert told in without(rule).example[end]
+def test_a_trace_tells_what_went_wrong(rule, end, text):
+    assert text in without(rule).example[end]
 
 
 @pytest.mark.parametrize(
     "rule", [Rule.FENCE_TOKENS, Rule.INSPECT_UNKNOWN, Rule.SOLE_REFUSAL, Rule.SENT_ONCE]
 )
 def test_rules_against_faults_are_not_needed_where_there_are_none(rule):
-    assert explored(ALL_RULES - {rule}, faults=0, operations=2).ends == {}
+    assert explore_model(ALL_RULES - {rule}, faults=0, operations=2).ends == {}
 
 
 def test_the_same_question_gets_the_same_answer():
     rules = ALL_RULES - {Rule.REVISION_GUARDS}
-    assert intent_model.explore(rules, operations=1) == explored(rules)
+    assert intent_model.explore(rules, operations=1) == explore_model(rules)
 
 
 def test_the_table_has_a_row_for_each_rule(monkeypatch, capsys):

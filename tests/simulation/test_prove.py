@@ -41,7 +41,9 @@ def few() -> Iterator[None]:
 
 @pytest.mark.parametrize("number", prove.PROMISES)
 def test_a_promise_holds(number, capsys, tally, few):
-    thin = patched(disturbances, disturbed=partial(disturbances.disturbed, stride=60))
+    thin = patched(
+        disturbances, disturbance_checks=partial(disturbances.disturbance_checks, stride=60)
+    )
     with thin, patched(promises, KILLS=5):
         holds(number, capsys, tally)
 
@@ -55,8 +57,8 @@ def test_a_promise_holds_in_all_that_its_command_takes(number, capsys, tally):
 
 def holds(number, capsys, tally):
     assert prove.main([str(number)]) == 0
-    printed = capsys.readouterr().out
-    assert f"P{number} holds; cases=" in printed
+    output = capsys.readouterr().out
+    assert f"P{number} holds; cases=" in output
     if number == 1:
         tally.add("kills", promises.KILLS)
 
@@ -107,9 +109,9 @@ def holds(number, capsys, tally):
 )
 def test_a_promise_does_not_hold_without_what_it_rests_on(number, safeguard, capsys, few):
     assert prove.main([f"P{number}", "--ablate", safeguard]) == 1
-    printed = capsys.readouterr().out
-    assert f"P{number} does not hold; cases=" in printed
-    assert "again: python -m proofs." in printed
+    output = capsys.readouterr().out
+    assert f"P{number} does not hold; cases=" in output
+    assert "again: python -m proofs." in output
 
 
 def test_a_safeguard_is_aimed_at_by_the_promise_that_rests_on_it():
@@ -131,9 +133,9 @@ def test_no_two_safeguards_have_one_name():
 
 def test_a_safeguard_of_another_promise_is_refused(capsys):
     assert prove.main(["7", "--ablate", "tombstones"]) == 2
-    printed = capsys.readouterr().out
-    assert "P7 does not rest on 'tombstones'; it rests on " in printed
-    assert "fence_token" in printed
+    output = capsys.readouterr().out
+    assert "P7 does not rest on 'tombstones'; it rests on " in output
+    assert "fence_token" in output
 
 
 def test_a_promise_without_a_proof_is_refused(capsys):
@@ -147,7 +149,7 @@ def test_a_promise_without_a_proof_is_refused(capsys):
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "error", "printed"),
+    ("words", "code", "error", "output"),
     [
         (("P=20",), 0, "", "P20 holds; cases="),
         (("P=20", "ABLATE=head_compared"), 2, "Error 1", "P20 does not hold; cases="),
@@ -155,15 +157,15 @@ def test_a_promise_without_a_proof_is_refused(capsys):
         (("P=99",), 2, "Error 2", "there is no proof of 99 yet"),
     ],
 )
-def test_make_exits_as_the_page_of_promises_says(given, code, error, printed):
+def test_make_exits_as_the_page_of_promises_says(words, code, error, output):
     """GNU make exits 2 whatever failed in it, and names the exit code of the command."""
     done = subprocess.run(
-        ["make", "--no-print-directory", "prove", *given],
+        ["make", "--no-print-directory", "prove", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == code
-    assert printed in done.stdout
+    assert output in done.stdout
     assert error in done.stderr

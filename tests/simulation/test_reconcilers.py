@@ -10,7 +10,7 @@ reconciler is missed by `test_ablations`.
 import pytest
 
 from proofs.reconcilers.ablations import ABLATIONS
-from proofs.reconcilers.disturbances import disturbed
+from proofs.reconcilers.disturbances import disturbance_checks
 from proofs.reconcilers.promises import false_deletions
 from proofs.reconcilers.scenarios import SCENARIOS
 from tenure.reconcilers.driver import RECONCILERS
@@ -41,7 +41,7 @@ def test_a_safeguard_that_is_off_is_missed(name):
 
 
 def test_a_pass_that_is_killed_or_shown_an_old_view_ends_like_any_other(tally):
-    cases = list(disturbed(stride=60))
+    cases = list(disturbance_checks(stride=60))
     tally.add("crossings", len(cases))
     assert failures(cases) == []
 
@@ -49,7 +49,7 @@ def test_a_pass_that_is_killed_or_shown_an_old_view_ends_like_any_other(tally):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_pass_killed_at_any_crossing_ends_like_any_other(tally):
-    cases = list(disturbed())
+    cases = list(disturbance_checks())
     tally.add("crossings", len(cases))
     assert failures(cases) == []
     assert len(cases) > 100 * len(SCENARIOS) / 2

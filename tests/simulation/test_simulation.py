@@ -41,13 +41,13 @@ def usual(seed):
     return simulate(OperationsSimulation, seed, "usual")
 
 
-def check(done, tally, subject="operations", profile="usual"):
-    tally.add("seeds", done.seeds)
+def check(runs, tally, subject="operations", profile="usual"):
+    tally.add("seeds", runs.seeds)
     failed = [
         "\n    ".join((SUBJECTS[subject].again(profile, result.seed), *result.wrong))
-        for result in done.failed[:5]
+        for result in runs.failed[:5]
     ]
-    assert not failed, f"{len(done.failed)} of {done.seeds} seeds:\n" + "\n".join(failed)
+    assert not failed, f"{len(runs.failed)} of {runs.seeds} seeds:\n" + "\n".join(failed)
 
 
 @pytest.mark.slow
@@ -84,8 +84,8 @@ def test_a_few_runs_for_the_inner_loop(subject, tally):
 def test_the_same_on_sqlite(part, tally):
     seeds = range(part * 100, (part + 1) * 100)
     with sqlite_disks() as disks:
-        done = simulate_many(seeds, "alone", disk=disks.for_simulation)
-    check(done, tally, profile="alone")
+        runs = simulate_many(seeds, "alone", disk=disks.for_simulation)
+    check(runs, tally, profile="alone")
 
 
 # --- a seed replays ------------------------------------------------------------------------------
@@ -164,13 +164,13 @@ def test_an_error_of_the_harness_is_a_violation(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("subject", "counted"), [("operations", "faults"), ("agents", "invocations")]
+    ("subject", "counter"), [("operations", "faults"), ("agents", "invocations")]
 )
-def test_the_command_says_how_many_and_how_fast(subject, counted, capsys):
+def test_the_command_says_how_many_and_how_fast(subject, counter, capsys):
     assert simulation.main(["--subject", subject, "--seeds", "5", "--jobs", "1"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("seeds=5 failures=0 seeds_per_second=")
-    assert f"{counted}=" in printed
+    assert f"{counter}=" in printed
 
 
 def test_the_command_tells_how_to_see_a_failure_again(capsys, monkeypatch):

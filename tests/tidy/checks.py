@@ -102,7 +102,7 @@ def misnamed_reads(source: Source) -> list[str]:
     return complaints
 
 
-def unfinished(path: str, text: str) -> list[str]:
+def open_markers(path: str, text: str) -> list[str]:
     """Nothing is left to be done later in a comment."""
     return [
         f"{path}:{number}: {found[0]} belongs in an issue"
@@ -358,7 +358,7 @@ def _constants(node: ast.stmt) -> Iterator[tuple[str, str]]:
             pass
 
 
-def undocumented(names: Iterable[str], doc_path: str, doc: str) -> list[str]:
+def missing_from_page(names: Iterable[str], doc_path: str, doc: str) -> list[str]:
     """Every name stands in the page as a word of its own."""
     return [
         f"{doc_path}:1: {name} is not explained here"

@@ -26,7 +26,7 @@ def complaints_about(rule, path, text):
     match rule.__name__:
         case "banned_names":
             return rule([at.path])
-        case "unfinished" | "sql_asking_time" | "machine_traces":
+        case "open_markers" | "sql_asking_time" | "machine_traces":
             return rule(at.path, text)
         case "dead_modules":
             user = Source(
@@ -40,7 +40,7 @@ def complaints_about(rule, path, text):
         case "gone_paths":
             tree = ["src/tenure/core/saga.py", "src/tenure/faces/api/routes/agents.py"]
             return rule(path, text, [*tree, "tests/tidy/checks.py"])
-        case "undocumented":
+        case "missing_from_page":
             names = checks.event_names(at) if "event" in path else checks.error_names(at)
             return rule(
                 names, "docs/reference/page.md", "`NotFound` is raised. `agent.created` follows."
@@ -214,8 +214,8 @@ BAD = [
     ),
     (checks.misnamed_reads, "app/a.py", "async def find_row():\n    raise NotFound('no')", "get_"),
     (checks.misnamed_reads, "app/a.py", "def get_row() -> Row | None: ...", "find_"),
-    (checks.unfinished, "core/saga.py", f"x = 1  # {LATER}: later", LATER),
-    (checks.unfinished, "core/saga.py", "# TO" + "DO", ":1:"),
+    (checks.open_markers, "core/saga.py", f"x = 1  # {LATER}: later", LATER),
+    (checks.open_markers, "core/saga.py", "# TO" + "DO", ":1:"),
     (checks.dead_modules, "core/grave.py", "", "nothing imports or runs"),
     (
         checks.dead_modules,
@@ -297,25 +297,30 @@ BAD = [
         ":2:",
     ),
     (
-        checks.undocumented,
+        checks.missing_from_page,
         "core/errors.py",
         "class NotFound(Exception): ...\nclass Lost(Exception): ...",
         "Lost",
     ),
     (
-        checks.undocumented,
+        checks.missing_from_page,
         "core/events.py",
         "class Event(StrEnum):\n    GONE = 'agent.gone'",
         "agent.gone",
     ),
     (
-        checks.undocumented,
+        checks.missing_from_page,
         "core/events.py",
         "class Event(enum.StrEnum):\n    GONE = enum.auto()",
         "gone",
     ),
-    (checks.undocumented, "core/events.py", "CREATE: Final = 'agent.create'", "agent.create is"),
-    (checks.undocumented, "core/events.py", "class AgentCreated: ...", "AgentCreated"),
+    (
+        checks.missing_from_page,
+        "core/events.py",
+        "CREATE: Final = 'agent.create'",
+        "agent.create is",
+    ),
+    (checks.missing_from_page, "core/events.py", "class AgentCreated: ...", "AgentCreated"),
     (checks.machine_traces, "notes.md", f"see {HERE}main", "one machine"),
     (checks.machine_traces, "notes.md", f"--index-url https://{REGISTRY}/simple", REGISTRY),
     (
@@ -396,7 +401,7 @@ GOOD = [
         "def get_row() -> Row:\n    raise NotFound('no')\ndef find_row() -> Row | None: ...",
     ),
     (checks.misnamed_reads, "faces/cli/main.py", "def get_command() -> Command | None: ..."),
-    (checks.unfinished, "core/saga.py", "METHODOLOGY = 1"),
+    (checks.open_markers, "core/saga.py", "METHODOLOGY = 1"),
     (checks.dead_modules, "core/agent.py", ""),
     (checks.dead_modules, "core/child.py", ""),
     (checks.dead_modules, "plans/agents/wake.py", "VERB = LifecycleVerb()"),
@@ -431,9 +436,17 @@ GOOD = [
         "app/a.py",
         "import asyncio\nasyncio.wait(tasks)  # sorted: by operation below",
     ),
-    (checks.undocumented, "core/errors.py", "class NotFound(Exception): ...\nclass _Inner: ..."),
-    (checks.undocumented, "core/events.py", "class Event(StrEnum):\n    CREATED = 'agent.created'"),
-    (checks.undocumented, "core/events.py", ""),
+    (
+        checks.missing_from_page,
+        "core/errors.py",
+        "class NotFound(Exception): ...\nclass _Inner: ...",
+    ),
+    (
+        checks.missing_from_page,
+        "core/events.py",
+        "class Event(StrEnum):\n    CREATED = 'agent.created'",
+    ),
+    (checks.missing_from_page, "core/events.py", ""),
     (checks.machine_traces, "notes.md", f"the frame/{WORK}/s of ${{dir}}/{ROOT_HOME}/x"),
     (
         signposts.gone_paths,

@@ -124,7 +124,7 @@ def test_what_reads_one_thing_says_by_its_name_how_it_answers_for_none():
 
 def test_nothing_is_left_for_later_in_a_comment():
     paths = [*files_of("src/tenure/", ".py"), *files_of("src/tenure/", ".sql")]
-    hold([c for path in paths for c in checks.unfinished(path, read(path))])
+    hold([c for path in paths for c in checks.open_markers(path, read(path))])
 
 
 def test_every_module_is_used():
@@ -160,13 +160,13 @@ def test_what_must_be_repeatable_takes_no_order_from_a_set():
 def test_every_error_is_in_the_reference():
     source = Source("src/tenure/core/errors.py", read("src/tenure/core/errors.py"))
     page = "docs/reference/errors.md"
-    hold(checks.undocumented(checks.error_names(source), page, read(page)))
+    hold(checks.missing_from_page(checks.error_names(source), page, read(page)))
 
 
 def test_every_event_is_in_the_reference():
     source = Source("src/tenure/core/events.py", read("src/tenure/core/events.py"))
     page = "docs/reference/events.md"
-    hold(checks.undocumented(checks.event_names(source), page, read(page)))
+    hold(checks.missing_from_page(checks.event_names(source), page, read(page)))
 
 
 def test_every_attribute_that_a_test_or_a_proof_replaces_exists():

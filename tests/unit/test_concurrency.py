@@ -42,13 +42,13 @@ def test_work_runs_beside_the_block_and_has_ended_after_it():
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("required", [False, True])
-def test_an_error_of_the_block_leaves_it_and_ends_the_work(required):
+@pytest.mark.parametrize("is_required", [False, True])
+def test_an_error_of_the_block_leaves_it_and_ends_the_work(is_required):
     async def scenario():
         work = Work()
 
         async def host():
-            async with background(work.run(), name="work", required=required):
+            async with background(work.run(), name="work", required=is_required):
                 await asyncio.sleep(0)
                 raise ZeroDivisionError
 
@@ -97,10 +97,10 @@ def test_a_cancel_from_outside_is_no_failure_of_required_work():
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("required", [False, True])
-def test_work_that_returns_leaves_the_block_running(required):
+@pytest.mark.parametrize("is_required", [False, True])
+def test_work_that_returns_leaves_the_block_running(is_required):
     async def scenario():
-        async with background(asyncio.sleep(0), name="work", required=required):
+        async with background(asyncio.sleep(0), name="work", required=is_required):
             await asyncio.sleep(0.01)
         return True
 

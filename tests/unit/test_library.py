@@ -18,10 +18,10 @@ def playing(test):
     """A test that is a coroutine, on a loop of its own."""
 
     @functools.wraps(test)
-    def played(*given, **named):
-        asyncio.run(test(*given, **named))
+    def run_test(*args, **kwargs):
+        asyncio.run(test(*args, **kwargs))
 
-    return played
+    return run_test
 
 
 class Desk:
@@ -69,7 +69,7 @@ def desk():
 
 
 @pytest.fixture
-def opened(desk, tmp_path):
+def open_plane(desk, tmp_path):
     """Opens the same file each time."""
     return functools.partial(tenure.open_plane, tmp_path / "tenure.db", plans=[desk.plan()])
 
@@ -85,8 +85,8 @@ async def until(plane, operation, state):
 
 
 @playing
-async def test_an_operation_is_started_signalled_waited_for_and_read(opened, desk):
-    async with opened() as plane:
+async def test_an_operation_is_started_signalled_waited_for_and_read(open_plane, desk):
+    async with open_plane() as plane:
         started = await plane.start("onboard", input={"name": "ada"})
         assert started.state in (OperationState.PENDING, OperationState.RUNNING)
         assert (started.done, started.ended, started.result, started.results) == (
@@ -118,13 +118,13 @@ async def test_an_operation_is_started_signalled_waited_for_and_read(opened, des
 
 
 @playing
-async def test_an_early_signal_is_kept_over_a_restart_and_delivered_once(opened):
+async def test_an_early_signal_is_kept_over_a_restart_and_delivered_once(open_plane):
     once = {"name": "approved", "payload": "eve", "idempotency_key": "k"}
-    async with opened(execute_operations=False) as plane:
+    async with open_plane(execute_operations=False) as plane:
         started = await plane.start("onboard")
         await plane.signal(started.id, **once)
         assert (await plane.wait(started.id, seconds=0.1)).state is OperationState.PENDING
-    async with opened() as plane:
+    async with open_plane() as plane:
         assert (await plane.signal(started.id, **once)).id == started.id
         done = await plane.wait(started.id)
         with pytest.raises(tenure.Conflict) as refused:
@@ -134,8 +134,8 @@ async def test_an_early_signal_is_kept_over_a_restart_and_delivered_once(opened)
 
 
 @playing
-async def test_a_cancelled_operation_and_a_refused_one_are_undone(opened, desk):
-    async with opened() as plane:
+async def test_a_cancelled_operation_and_a_refused_one_are_undone(open_plane, desk):
+    async with open_plane() as plane:
         cancelled = await plane.start("onboard")
         refused = await plane.start("onboard")
         await until(plane, cancelled.id, OperationState.WAITING)
@@ -153,9 +153,9 @@ async def test_a_cancelled_operation_and_a_refused_one_are_undone(opened, desk):
 
 
 @playing
-async def test_a_stuck_operation_has_four_ways_out(opened, desk):
+async def test_a_stuck_operation_has_four_ways_out(open_plane, desk):
     desk.trouble = tenure.Unavailable("the desk is locked")
-    async with opened() as plane:
+    async with open_plane() as plane:
         stuck = [(await plane.start("onboard")).id for _ in range(4)]
         for one in stuck:
             await plane.cancel(one)
@@ -179,9 +179,9 @@ async def test_a_stuck_operation_has_four_ways_out(opened, desk):
 
 
 @playing
-async def test_an_operators_request_under_one_key_is_carried_out_once(opened, desk):
+async def test_an_operators_request_under_one_key_is_carried_out_once(open_plane, desk):
     desk.trouble = tenure.Unavailable("the desk is locked")
-    async with opened() as plane:
+    async with open_plane() as plane:
         stuck = (await plane.start("onboard")).id
         await plane.cancel(stuck, idempotency_key="c")
         assert (await plane.wait(stuck)).state is OperationState.STUCK
@@ -199,10 +199,10 @@ async def test_an_operators_request_under_one_key_is_carried_out_once(opened, de
 
 @playing
 async def test_a_stuck_step_can_be_adopted(tmp_path):
-    async def lost(_call):
+    async def lose_reply(_call):
         raise tenure.OutcomeUnknown("the line went dead")
 
-    step = Step("pay", lost, undo=nothing, inspect=tenure.nobody_knows, limits=QUICK)
+    step = Step("pay", lose_reply, undo=nothing, inspect=tenure.nobody_knows, limits=QUICK)
     plans = [Plan("pays", stages=(step,))]
     async with tenure.open_plane(tmp_path / "tenure.db", plans=plans) as plane:
         started = await plane.start("pays")
@@ -213,8 +213,8 @@ async def test_a_stuck_step_can_be_adopted(tmp_path):
 
 
 @playing
-async def test_operations_are_listed_in_pages_with_their_steps(opened):
-    async with opened() as plane:
+async def test_operations_are_listed_in_pages_with_their_steps(open_plane):
+    async with open_plane() as plane:
         names = [(await plane.start("onboard", agent=f"a{n}")).id for n in range(3)]
         await plane.signal(names[1], name="approved", payload="eve")
         done = await plane.wait(names[1])
@@ -230,24 +230,24 @@ async def test_operations_are_listed_in_pages_with_their_steps(opened):
 
 
 @playing
-async def test_an_operation_that_is_removed_while_it_is_listed_is_left_out(opened):
-    async with opened() as plane:
+async def test_an_operation_that_is_removed_while_it_is_listed_is_left_out(open_plane):
+    async with open_plane() as plane:
         names = [(await plane.start("onboard")).id for _ in range(2)]
         reads = tenure.OpenPlane.get
 
-        async def gone(self, operation):
+        async def raise_not_found(self, operation):
             if operation == names[0]:
                 raise tenure.NotFound("it was removed")
             return await reads(self, operation)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(tenure.OpenPlane, "get", gone)
+            patched.setattr(tenure.OpenPlane, "get", raise_not_found)
             assert [one.id for one in await plane.list()] == names[1:]
 
 
 @playing
-async def test_the_same_idempotency_key_is_the_same_operation(opened):
-    async with opened() as plane:
+async def test_the_same_idempotency_key_is_the_same_operation(open_plane):
+    async with open_plane() as plane:
         once = {"input": {"name": "ada"}, "idempotency_key": "k"}
         first = await plane.start("onboard", **once)
         assert (await plane.start("onboard", **once)).id == first.id
@@ -257,8 +257,8 @@ async def test_the_same_idempotency_key_is_the_same_operation(opened):
 
 
 @playing
-async def test_one_operation_at_a_time_works_on_an_agent(opened):
-    async with opened() as plane:
+async def test_one_operation_at_a_time_works_on_an_agent(open_plane):
+    async with open_plane() as plane:
         first = await plane.start("onboard", agent="ada")
         assert first.agent == "ada"
         with pytest.raises(tenure.Conflict) as refused:
@@ -267,8 +267,8 @@ async def test_one_operation_at_a_time_works_on_an_agent(opened):
 
 
 @playing
-async def test_another_tenant_sees_nothing_of_an_operation(opened):
-    async with opened(tenant="acme", principal="eve") as plane:
+async def test_another_tenant_sees_nothing_of_an_operation(open_plane):
+    async with open_plane(tenant="acme", principal="eve") as plane:
         assert (plane.tenant, plane.principal) == ("acme", "eve")
         started = await plane.start("onboard")
         other = plane.acting_for(tenant="globex")
@@ -305,19 +305,19 @@ async def test_what_cannot_be_opened_is_refused_and_leaves_no_file(tmp_path, des
 
 
 @playing
-async def test_a_file_is_open_once_and_under_one_name(opened):
-    async with opened():
+async def test_a_file_is_open_once_and_under_one_name(open_plane):
+    async with open_plane():
         with pytest.raises(tenure.StoreLocked):
-            async with opened():
+            async with open_plane():
                 pass
     with pytest.raises(tenure.Invalid, match="belongs to plane 'local'"):
-        async with opened(name="another"):
+        async with open_plane(name="another"):
             pass
 
 
 @playing
-async def test_what_cannot_be_started_is_refused(opened):
-    async with opened() as plane:
+async def test_what_cannot_be_started_is_refused(open_plane):
+    async with open_plane() as plane:
         with pytest.raises(tenure.NotFound):
             await plane.start("unknown")
         for odd in (["a"], {"a": object()}, {1: 2}):
@@ -327,8 +327,8 @@ async def test_what_cannot_be_started_is_refused(opened):
 
 
 @playing
-async def test_a_plane_that_was_left_refuses_everything(opened):
-    async with opened() as plane:
+async def test_a_plane_that_was_left_refuses_everything(open_plane):
+    async with open_plane() as plane:
         started = await plane.start("onboard")
     for ask in (plane.start("onboard"), plane.get(started.id), plane.list()):
         with pytest.raises(tenure.StoreError):

@@ -120,7 +120,7 @@ def test_whoever_type_checks_sees_the_same_names():
 
 
 @pytest.mark.parametrize(
-    ("used", "absent"),
+    ("statement", "absent"),
     [
         ("tenure", {"tenure.core", "msgspec", "asyncio", "apsw"}),
         ("tenure.Plan, tenure.Done, tenure.Conflict", {"tenure.app", "tenure.wiring", "apsw"}),
@@ -130,8 +130,8 @@ def test_whoever_type_checks_sees_the_same_names():
         ),
     ],
 )
-def test_an_import_brings_no_more_than_is_used(used, absent):
-    script = f"import sys, tenure; {used}; print(*sys.modules)"
+def test_an_import_brings_no_more_than_is_used(statement, absent):
+    script = f"import sys, tenure; {statement}; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not absent & set(ran.stdout.split())
 

@@ -34,10 +34,10 @@ class Shelf:
     async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
         """Write the file; a burned key, a foreign file and an older generation are refused."""
         if spec.get("refuse") == self._name:
-            self._burned(key).touch()  # a refusal is final, also for a call still on its way
+            self._tombstone(key).touch()  # a refusal is final, also for a call still on its way
             message = f"{self._name} refuses this spec"
             raise Rejected(message)
-        if self._burned(key).exists():
+        if self._tombstone(key).exists():
             message = f"{key.text} was removed before and is never used again"
             raise Rejected(message)
         there = self._read(key.text)
@@ -68,23 +68,23 @@ class Shelf:
         there = self._read(key.text)
         if there is not None:
             self._refuse_foreign(key, there)
-        self._burned(key).touch()
+        self._tombstone(key).touch()
         (self._place / key.text).unlink(missing_ok=True)
 
     async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Every file with this owner."""
-        for name in self.held():
+        for name in self.list_keys():
             there = self._read(name)
             if there is not None and there["plane"] == plane:
                 agent, generation = str(there["agent"]), int(str(there["generation"]))
                 yield OwnedResource(name, agent, generation, float(str(there["since"])))
 
-    def held(self) -> list[str]:
+    def list_keys(self) -> list[str]:
         """The keys of all files on this shelf."""
         names = (path.name for path in self._place.iterdir())
         return sorted(name for name in names if not name.endswith((".burned", ".new")))
 
-    def _burned(self, key: ResourceKey) -> Path:
+    def _tombstone(self, key: ResourceKey) -> Path:
         return self._place / f"{key.text}.burned"
 
     def _refuse_foreign(self, key: ResourceKey, there: Mapping[str, object]) -> None:

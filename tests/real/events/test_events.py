@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.support.nats_server import BINARY, NatsServer
-from tests.contract.test_bus import stored
+from tests.contract.test_bus import read_stream
 from tests.e2e.support import plane_process
 from tests.e2e.support.plane_process import until
 from tests.e2e.test_howto import program_of
@@ -57,12 +57,12 @@ class Up(plane_process.Plane):
         body = {"name": name, "runtime": SPEC}
         return self.ask("/v1/agents", body, prefer=f"wait={wait}")
 
-    def succeeds(self, told):
+    def succeeds(self, operation):
         """Whether the operation that this tells of does, once it has ended."""
-        path = f"/v1/operations/{told['id']}"
+        path = f"/v1/operations/{operation['id']}"
         return until(lambda: (seen := self.ask(path))["done"] and seen)["state"] == "SUCCEEDED"
 
-    def committed(self):
+    def committed_events(self):
         """(agent, sequence, type) of every event in the plane's own file, in order."""
         with contextlib.closing(sqlite3.connect(self.home / "tenure.db")) as file:
             return file.execute(
@@ -109,7 +109,7 @@ def test_jetstream_has_every_event_once_in_order_whoever_is_killed(plane, tmp_pa
             for thread in threads:
                 thread.start()
             # Somewhere among their commits.
-            until(lambda n=3 * round_ + 3: len({one[0] for one in plane.committed()}) >= n)
+            until(lambda n=3 * round_ + 3: len({one[0] for one in plane.committed_events()}) >= n)
             time.sleep(0.05 * round_)
             plane.kill()
             tally.add("kills")
@@ -119,11 +119,11 @@ def test_jetstream_has_every_event_once_in_order_whoever_is_killed(plane, tmp_pa
                 server.start()
         plane.up(TENURE_BUS=server.url)
         _at_rest(plane)
-        committed = plane.committed()
+        committed = plane.committed_events()
         assert len(committed) > 50
-        until(lambda: len(asyncio.run(stored(server.url))) >= len(plane.committed()))
-        arrived = [told(*one) for one in asyncio.run(stored(server.url))]
-        assert sorted(arrived) == sorted(plane.committed()), "all, once, and nothing else"
+        until(lambda: len(asyncio.run(read_stream(server.url))) >= len(plane.committed_events()))
+        arrived = [told(*one) for one in asyncio.run(read_stream(server.url))]
+        assert sorted(arrived) == sorted(plane.committed_events()), "all, once, and nothing else"
         for agent in {one[0] for one in arrived}:
             mine = [sequence for name, sequence, _ in arrived if name == agent]
             assert mine == list(range(1, len(mine) + 1))
@@ -137,11 +137,11 @@ def _carelessly(plane, name):
 
 
 def _at_rest(plane):
-    def settled():
+    def is_settled():
         items = plane.ask("/v1/operations?limit=1000")["items"]
         return all(one["done"] for one in items)
 
-    until(settled)
+    until(is_settled)
 
 
 def test_a_webhooks_inbox_applies_each_event_once_whoever_is_killed(plane, tmp_path, tally):
@@ -185,9 +185,9 @@ def test_a_webhooks_inbox_applies_each_event_once_whoever_is_killed(plane, tmp_p
                 thread.join()
             plane.up(TENURE_WEBHOOKS_HERE="1")
         _at_rest(plane)
-        wanted = [one for one in plane.committed() if one[2].startswith("agent.")]
-        until(lambda: _applied(hook.database) >= len(wanted))
-        assert _applied(hook.database) == len(wanted)
+        wanted = [one for one in plane.committed_events() if one[2].startswith("agent.")]
+        until(lambda: _count_applied(hook.database) >= len(wanted))
+        assert _count_applied(hook.database) == len(wanted)
         assert len(set(arrivals)) == len(wanted), "stable ids: copies are copies"
         assert len(arrivals) >= len(wanted)
         states = {agent: kind for agent, _, kind in wanted}
@@ -200,7 +200,7 @@ def test_a_webhooks_inbox_applies_each_event_once_whoever_is_killed(plane, tmp_p
         receiver.server_close()
 
 
-def _applied(database):
+def _count_applied(database):
     with contextlib.closing(sqlite3.connect(database, timeout=120)) as file:
         return file.execute("SELECT count(*) FROM tenure_inbox").fetchone()[0]
 
@@ -226,13 +226,13 @@ def test_a_required_subscriber_that_is_dead_is_named_and_a_strict_tenant_waits(p
         str(tmp_path / "position"),
     ]
 
-    def begun():
+    def start_subscriber():
         process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         assert process.stdout.readline() == "follows\n"
         return process
 
-    subscriber = begun()
+    subscriber = start_subscriber()
     try:
         assert plane.succeeds(plane.create("alpha"))
         assert plane.succeeds(plane.create("beta"))
@@ -255,7 +255,7 @@ def test_a_required_subscriber_that_is_dead_is_named_and_a_strict_tenant_waits(p
         program[2] = plane.address
         assert until(lambda: plane.ask(one)["state"] == "WAITING")
         _over(subscriber)
-        subscriber = begun()
+        subscriber = start_subscriber()
         assert plane.succeeds(gone)
         assert plane.succeeds(plane.create("gamma"))
     finally:

@@ -31,8 +31,8 @@ def ask(address: str, method: str, path: str, **more) -> tuple[int, dict[str, st
         to.close()
 
 
-async def asked(*given, **more):
-    return await asyncio.to_thread(ask, *given, **more)
+async def request(*args, **more):
+    return await asyncio.to_thread(ask, *args, **more)
 
 
 @pytest.mark.parametrize(
@@ -70,22 +70,22 @@ def test_requests_are_served_over_http(tmp_path):
     async def main() -> None:
         async with face(tmp_path) as one, serving(one.http_state, LOCAL) as address:
             name = await one.accept("make")
-            status, headers, body = await asked(
+            status, headers, body = await request(
                 address, "GET", f"/v1/operations/{name}/wait?seconds=60"
             )
             assert (status, json.loads(body)["state"]) == (200, "SUCCEEDED")
             assert "server" not in headers
-            status, headers, body = await asked(address, "GET", "/nowhere")
+            status, headers, body = await request(address, "GET", "/nowhere")
             assert (status, headers["content-type"]) == (404, "application/problem+json")
-            status, _, body = await asked(address, "HEAD", f"/v1/operations/{name}")
+            status, _, body = await request(address, "HEAD", f"/v1/operations/{name}")
             assert (status, body) == (200, b"")
-            status, _, body = await asked(address, "GET", f"/v1/operations/{name}/events")
+            status, _, body = await request(address, "GET", f"/v1/operations/{name}/events")
             assert body.endswith(b"\n\n")
             assert b"event: settled" in body
             long = b" " * (2 << 20)
             path = f"/v1/operations/{name}/steps/identity:adopt"
             for sent in (long, iter([long])):
-                status, _, body = await asked(address, "POST", path, body=sent)
+                status, _, body = await request(address, "POST", path, body=sent)
                 assert (status, json.loads(body)["code"]) == (413, "body_too_large")
 
     asyncio.run(main())
@@ -100,13 +100,13 @@ def test_it_stops_though_someone_follows_and_someone_waits(tmp_path):
                 known = one.http_state.authenticate
                 met: list[str] = []
 
-                async def counted(token: str):
+                async def count_and_authenticate(token: str):
                     met.append(token)
                     return await known(token)
 
-                one.http_state.authenticate = counted
+                one.http_state.authenticate = count_and_authenticate
                 hanging = [
-                    asyncio.ensure_future(asked(address, "GET", f"/v1/operations/{name}/{what}"))
+                    asyncio.ensure_future(request(address, "GET", f"/v1/operations/{name}/{what}"))
                     for what in ("events", "wait?seconds=60")
                 ]
                 while len(met) < len(hanging):  # noqa: ASYNC110 (they are threads)
@@ -124,16 +124,16 @@ def test_it_ends_by_what_made_it_stop(tmp_path):
         async with face(tmp_path) as one:
             told: list[str] = []
 
-            async def lost(_: str):
+            async def lose_connection(_: str):
                 raise CommitUnknown("EIO")
 
             one.http_state.ready = False
             running = asyncio.ensure_future(serve(one.http_state, LOCAL, on_listening=told.append))
             while not told:  # noqa: ASYNC110 (it is told by a call)
                 await asyncio.sleep(0.01)
-            assert (await asked(told[0], "GET", "/readyz"))[0] == 200
-            one.http_state.authenticate = lost
-            status, headers, _ = await asked(told[0], "GET", "/v1/operations")
+            assert (await request(told[0], "GET", "/readyz"))[0] == 200
+            one.http_state.authenticate = lose_connection
+            status, headers, _ = await request(told[0], "GET", "/v1/operations")
             assert (status, headers["retry-after"]) == (503, "2")
             with pytest.raises(CommitUnknown):
                 await running

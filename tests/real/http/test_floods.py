@@ -30,7 +30,7 @@ def words(token: str, path: str, more: str = "") -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {token}\r\n{more}\r\n".encode()
 
 
-async def answered(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+async def read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in head[1:])}
     await reader.readexactly(int(headers["content-length"]))
@@ -66,7 +66,7 @@ def test_a_flood_of_one_tenant_leaves_anothers_requests_alive(tmp_path):
                     reader, writer = await asyncio.open_connection(host, int(port))
                     for _ in range(ASKED // 4):
                         writer.write(words(one.tokens["operator"], "/v1/agents"))
-                        status, headers = await answered(reader)
+                        status, headers = await read_answer(reader)
                         seen[status] += 1
                         told.append(status != 429 or int(headers["retry-after"]) >= 1)
                     writer.close()
@@ -76,7 +76,7 @@ def test_a_flood_of_one_tenant_leaves_anothers_requests_alive(tmp_path):
                     statuses = []
                     for _ in range(30):
                         writer.write(words(one.tokens["stranger"], "/v1/agents"))
-                        statuses.append((await answered(reader))[0])
+                        statuses.append((await read_answer(reader))[0])
                     writer.close()
                     return statuses
 
@@ -91,7 +91,7 @@ def test_a_flood_of_one_tenant_leaves_anothers_requests_alive(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "request_bytes",
     [
         b"",
         b"GET /v1/agents HTTP/1.1\r\nHost:",
@@ -102,7 +102,7 @@ def test_a_flood_of_one_tenant_leaves_anothers_requests_alive(tmp_path):
     ],
     ids=["nothing", "half a head", "half a body"],
 )
-def test_a_client_that_does_not_finish_is_cut_off(tmp_path, said):
+def test_a_client_that_does_not_finish_is_cut_off(tmp_path, request_bytes):
     async def main() -> None:
         async with face(tmp_path) as one:
             http_state = HttpState(one.plane, bounds=UNFINISHED)
@@ -111,14 +111,14 @@ def test_a_client_that_does_not_finish_is_cut_off(tmp_path, said):
                 slow = []
                 for _ in range(5):
                     reader, writer = await asyncio.open_connection(host, int(port))
-                    writer.write(said.replace(b"%b", one.tokens["operator"].encode()))
+                    writer.write(request_bytes.replace(b"%b", one.tokens["operator"].encode()))
                     slow.append((reader, writer))
                 for reader, writer in slow:
                     try:
                         rest = await asyncio.wait_for(reader.read(), 120)
                     except ConnectionResetError:
                         rest = b""
-                    if said.endswith(b"{"):
+                    if request_bytes.endswith(b"{"):
                         assert rest.startswith(b"HTTP/1.1 408")
                         body = rest.partition(b"\r\n\r\n")[2]
                         assert json.loads(body)["code"] == "request_timeout"

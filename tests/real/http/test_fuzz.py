@@ -24,7 +24,7 @@ OWNED = frozenset({"/v1/plane/review"})
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + REQUESTS // 50)]
 
 
-async def populated(one: FaceClient) -> World:
+async def make_world(one: FaceClient) -> World:
     """Two tenants with agents and operations, whose words the other must never see."""
     known: dict[str, list[str]] = {
         "agent": ["nobody"],
@@ -61,9 +61,9 @@ async def populated(one: FaceClient) -> World:
     return World(parties, known, tame={"seconds": ("0", "0.001")}, given=GIVEN)
 
 
-async def fuzzed(one: FaceClient, *, seed: int, requests: int) -> None:
+async def run_fuzzer(one: FaceClient, *, seed: int, requests: int) -> None:
     """So many of them are answered as they should be, and enough of them fit."""
-    fuzzer = Fuzzer(one.app, server.ROUTES, await populated(one), problem=Problem, seed=seed)
+    fuzzer = Fuzzer(one.app, server.ROUTES, await make_world(one), problem=Problem, seed=seed)
     begun = time.perf_counter()
     await fuzzer.run(requests)
     took = time.perf_counter() - begun
@@ -77,7 +77,7 @@ def test_no_request_breaks_the_face_or_shows_anything_of_others(tmp_path, tally,
     async def main() -> None:
         await AiohttpInvoker().load()
         async with face(tmp_path) as one:
-            await fuzzed(one, seed=SEED * SHARES + share, requests=REQUESTS // SHARES)
+            await run_fuzzer(one, seed=SEED * SHARES + share, requests=REQUESTS // SHARES)
         tally.add("fuzz_requests", REQUESTS // SHARES)
 
     asyncio.run(main())
@@ -87,7 +87,7 @@ def test_nor_does_one_on_postgresql_which_refuses_more(tmp_path, tally, postgres
     async def main() -> None:
         await AiohttpInvoker().load()
         async with face(tmp_path, store=postgres_url) as one:
-            await fuzzed(one, seed=SEED, requests=REQUESTS // 10)
+            await run_fuzzer(one, seed=SEED, requests=REQUESTS // 10)
         tally.add("fuzz_requests", REQUESTS // 10)
 
     asyncio.run(main())
@@ -98,7 +98,7 @@ def test_a_face_that_asks_the_store_for_nul_is_found_out(tmp_path, tally, postgr
 
     async def main() -> None:
         async with face(tmp_path, store=postgres_url) as one:
-            world = await populated(one)
+            world = await make_world(one)
             fuzzer = Fuzzer(one.app, server.ROUTES, world, problem=Problem, seed=SEED)
             with pytest.raises(ExceptionGroup) as found:
                 await fuzzer.run(REQUESTS)
@@ -117,7 +117,7 @@ def test_a_face_that_shows_others_is_found_out(tmp_path):
 
     async def main() -> None:
         async with face(tmp_path) as one:
-            world = await populated(one)
+            world = await make_world(one)
             real = one.http_state.authenticate
 
             async def mistaken(token: str):
@@ -137,7 +137,7 @@ def test_a_face_that_breaks_is_found_out(tmp_path):
 
     async def main() -> None:
         async with face(tmp_path) as one:
-            world = await populated(one)
+            world = await make_world(one)
 
             async def broken(_: str):
                 raise ZeroDivisionError

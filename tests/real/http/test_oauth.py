@@ -35,7 +35,7 @@ def live(tmp_path):
         yield live
 
 
-def refused(answer: Answer, status: int, word: str) -> None:
+def assert_refused(answer: Answer, status: int, word: str) -> None:
     assert (answer.status, answer.json["error"]) == (status, word), answer
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["content-type"] == "application/json"
@@ -100,7 +100,7 @@ def test_a_replayed_assertion_is_refused_also_after_a_restart(tmp_path):
         client_id, pair = live.client()
         sent = live.form(live.assertion(client_id, pair), grant_type="client_credentials")
         assert live.post("/oauth/token", sent).status == 200
-        refused(live.post("/oauth/token", sent), 401, "invalid_client")
+        assert_refused(live.post("/oauth/token", sent), 401, "invalid_client")
         issuer = live.issuer
 
     async def again() -> object:
@@ -113,7 +113,7 @@ def test_a_replayed_assertion_is_refused_also_after_a_restart(tmp_path):
     assert "used before" in str(asyncio.run(again()))
 
 
-def encoded(part: object) -> str:
+def encode_part(part: object) -> str:
     return urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
 
 
@@ -124,16 +124,17 @@ def test_none_and_symmetric_signatures_are_refused(live):
     public = json.dumps(pair.as_dict(private=False)).encode()
     forged = jwt.encode(
         {"alg": "HS256", "kid": "one"},
-        json.loads(_decoded(claims)),
+        json.loads(_decode_part(claims)),
         OctKey.import_key(public),
         algorithms=["HS256"],
     )
+    critical = {"alg": "ES256", "kid": "one", "crit": ["x"], "x": 1}
     for assertion in (
-        f"{encoded({'alg': 'none', 'kid': 'one'})}.{claims}.",
-        f"{encoded({'alg': 'none', 'kid': 'one'})}.{claims}.{signature}",
-        f"{encoded({'alg': 'RS256', 'kid': 'one'})}.{claims}.{signature}",
-        f"{encoded({'kid': 'one'})}.{claims}.{signature}",
-        f"{encoded({'alg': 'ES256', 'kid': 'one', 'crit': ['x'], 'x': 1})}.{claims}.{signature}",
+        f"{encode_part({'alg': 'none', 'kid': 'one'})}.{claims}.",
+        f"{encode_part({'alg': 'none', 'kid': 'one'})}.{claims}.{signature}",
+        f"{encode_part({'alg': 'RS256', 'kid': 'one'})}.{claims}.{signature}",
+        f"{encode_part({'kid': 'one'})}.{claims}.{signature}",
+        f"{encode_part(critical)}.{claims}.{signature}",
         forged,
         good[:-4] + "AAAA",
         "not.a.token",
@@ -141,32 +142,36 @@ def test_none_and_symmetric_signatures_are_refused(live):
         "",
     ):
         sent = live.form(assertion, grant_type="client_credentials")
-        refused(live.post("/oauth/token", sent), 401, "invalid_client")
+        assert_refused(live.post("/oauth/token", sent), 401, "invalid_client")
     assert live.post("/oauth/token", live.form(good, grant_type="client_credentials")).status == 200
 
 
-def _decoded(part: str) -> bytes:
+def _decode_part(part: str) -> bytes:
     return urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
 def test_client_secrets_and_bearers_prove_no_client(live):
     client_id, pair = live.client()
     fields = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": "x"}
-    refused(live.post("/oauth/token", fields), 401, "invalid_client")
-    refused(live.post("/oauth/token", fields, authorization="Basic eDp5"), 401, "invalid_client")
+    assert_refused(live.post("/oauth/token", fields), 401, "invalid_client")
+    assert_refused(
+        live.post("/oauth/token", fields, authorization="Basic eDp5"), 401, "invalid_client"
+    )
     sent = live.form(live.assertion(client_id, pair), grant_type="client_credentials")
     bearer = live.post("/oauth/token", sent, authorization=f"Bearer {ADMIN}")
-    refused(bearer, 401, "invalid_client")
+    assert_refused(bearer, 401, "invalid_client")
 
 
 def test_refusals_carry_oauths_words(live):
     client_id, pair = live.client()
-    refused(live.token(client_id, pair, scope="b:read"), 400, "invalid_scope")
-    refused(live.token(client_id, pair, resource="https://x.example"), 400, "invalid_target")
-    refused(live.token(client_id, pair, grant_type="password"), 400, "unsupported_grant_type")
-    refused(live.post("/oauth/token", {"scope": "a:read"}), 400, "invalid_request")
+    assert_refused(live.token(client_id, pair, scope="b:read"), 400, "invalid_scope")
+    assert_refused(live.token(client_id, pair, resource="https://x.example"), 400, "invalid_target")
+    assert_refused(
+        live.token(client_id, pair, grant_type="password"), 400, "unsupported_grant_type"
+    )
+    assert_refused(live.post("/oauth/token", {"scope": "a:read"}), 400, "invalid_request")
     live.call(live.local.raise_epoch("t", "a", epoch=1, closed=True))
-    refused(live.token(client_id, pair), 400, "unauthorized_client")
+    assert_refused(live.token(client_id, pair), 400, "unauthorized_client")
 
 
 # ------------------------------------------------------------------------------------------ bodies
@@ -188,18 +193,18 @@ def test_refusals_carry_oauths_words(live):
 )
 def test_an_odd_form_is_refused_in_oauths_form(live, status, body, kind):
     answer = live.send("POST", "/oauth/token", body, content_type=kind)
-    refused(answer, status, "invalid_request")
+    assert_refused(answer, status, "invalid_request")
 
 
 def test_a_form_of_too_many_fields_is_not_read(live):
     many = {"grant_type": "password"} | {f"a{number}": "1" for number in range(40)}
-    refused(live.post("/oauth/token", many), 400, "invalid_request")
+    assert_refused(live.post("/oauth/token", many), 400, "invalid_request")
 
 
 def test_nothing_is_taken_from_the_query(live):
     client_id, pair = live.client()
     sent = live.form(live.assertion(client_id, pair), grant_type="client_credentials")
-    refused(live.post("/oauth/token?scope=a:read", sent), 400, "invalid_request")
+    assert_refused(live.post("/oauth/token?scope=a:read", sent), 400, "invalid_request")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +225,7 @@ def test_an_odd_registration_is_refused(live, status, body):
     answer = live.send(
         "POST", "/oauth/register", body, content_type="application/json", authorization="Bearer x"
     )
-    refused(answer, status, "invalid_request")
+    assert_refused(answer, status, "invalid_request")
 
 
 # ---------------------------------------------------------------------------------- ending a token
@@ -231,18 +236,18 @@ def test_introspection_needs_an_administrator_or_a_client(live):
     token = live.token(client_id, pair).json["access_token"]
     assert live.introspect(token)["active"] is True
     assert live.introspect(token, "other-admin") == {"active": False}
-    refused(live.post("/oauth/introspect", {"token": token}), 401, "invalid_client")
+    assert_refused(live.post("/oauth/introspect", {"token": token}), 401, "invalid_client")
     nobody = live.post("/oauth/introspect", {"token": token}, authorization="Bearer nobody")
-    refused(nobody, 401, "invalid_token")
+    assert_refused(nobody, 401, "invalid_token")
     self_made = live.post("/oauth/introspect", {"token": token}, authorization=f"Bearer {token}")
-    refused(self_made, 401, "invalid_token")
+    assert_refused(self_made, 401, "invalid_token")
     proof = live.assertion(client_id, pair, aud=f"{live.issuer}/oauth/introspect")
     answer = live.post("/oauth/introspect", live.form(proof, token=token))
     assert answer.json["active"] is True
     again = live.post("/oauth/introspect", live.form(proof, token=token))
-    refused(again, 401, "invalid_client")
+    assert_refused(again, 401, "invalid_client")
     administrator = {"authorization": f"Bearer {ADMIN}"}
-    refused(live.post("/oauth/introspect", {}, **administrator), 400, "invalid_request")
+    assert_refused(live.post("/oauth/introspect", {}, **administrator), 400, "invalid_request")
 
 
 def test_revocation_always_succeeds_for_whom_it_knows(live):
@@ -258,18 +263,18 @@ def test_revocation_always_succeeds_for_whom_it_knows(live):
     assert live.introspect(token) == {"active": False}
     proof = live.form(live.assertion(client_id, pair), token="no token")
     assert live.post("/oauth/revoke", proof).status == 200
-    refused(live.post("/oauth/revoke", {"token": token}), 401, "invalid_client")
+    assert_refused(live.post("/oauth/revoke", {"token": token}), 401, "invalid_client")
 
 
 def test_a_forged_or_changed_token_is_inactive(live):
     client_id, pair = live.client()
     token = live.token(client_id, pair).json["access_token"]
     header, claims, signature = token.split(".")
-    said = json.loads(_decoded(claims))
+    said = json.loads(_decode_part(claims))
     said["scope"] = "everything"
     for odd in (
-        f"{header}.{encoded(said)}.{signature}",
-        f"{encoded({'alg': 'none', 'typ': 'at+jwt'})}.{claims}.",
+        f"{header}.{encode_part(said)}.{signature}",
+        f"{encode_part({'alg': 'none', 'typ': 'at+jwt'})}.{claims}.",
         token[:-6] + "AAAAAA",
         live.assertion(client_id, pair),
         token + "A",
@@ -287,7 +292,7 @@ def test_removal_and_epochs_end_tokens_at_once(live):
     assert live.introspect(second)["epoch"] == 2
     live.call(live.local.remove(key("a")))
     assert live.introspect(second) == {"active": False}
-    refused(live.token(client_id, pair), 401, "invalid_client")
+    assert_refused(live.token(client_id, pair), 401, "invalid_client")
 
 
 def test_a_provider_that_cannot_answer_is_temporarily_unavailable(live):
@@ -295,7 +300,7 @@ def test_a_provider_that_cannot_answer_is_temporarily_unavailable(live):
     live.token(client_id, pair)
     live.call(live.local.close())
     answer = live.token(client_id, pair)
-    refused(answer, 503, "temporarily_unavailable")
+    assert_refused(answer, 503, "temporarily_unavailable")
     assert answer.headers["retry-after"] == "1"
     assert b"file" not in answer.body
 
@@ -310,13 +315,13 @@ def test_two_authorizations_are_none(live):
     assert connection.getresponse().status == 401
     connection.close()
     long = live.post("/oauth/introspect", {"token": "x"}, authorization="Bearer " + "x" * 9_000)
-    refused(long, 401, "invalid_token")
+    assert_refused(long, 401, "invalid_token")
 
 
 # ------------------------------------------------------------------------------------ registration
 
 
-def invited(live: Live, agent: str = "a") -> Invitation:
+def invite(live: Live, agent: str = "a") -> Invitation:
     live.call(live.local.ensure(key(agent), {"scopes": ["a:read", "a:write"]}))
     invitation = live.call(live.local.invite(key(agent)))
     assert isinstance(invitation, Invitation)
@@ -325,7 +330,7 @@ def invited(live: Live, agent: str = "a") -> Invitation:
 
 
 def test_a_registration_is_made_read_changed_and_withdrawn(live):
-    invitation = invited(live)
+    invitation = invite(live)
     pair = ECKey.generate_key("P-256", parameters={"kid": "one"})
     jwks = {"keys": [pair.as_dict(private=False)]}
     metadata = {"jwks": jwks, "client_name": "mine", "scope": "a:read", "logo_uri": "x"}
@@ -343,14 +348,18 @@ def test_a_registration_is_made_read_changed_and_withdrawn(live):
     wider = {"client_id": made.json["client_id"], "jwks": jwks}
     changed = live.put_json("PUT", path, wider, bearer)
     assert (changed.status, changed.json["scope"]) == (200, "a:read a:write")
-    refused(live.send("GET", path, authorization=f"Bearer {bearer}"), 401, "invalid_token")
-    refused(live.send("DELETE", path, authorization=f"Bearer {bearer}"), 401, "invalid_token")
+    assert_refused(live.send("GET", path, authorization=f"Bearer {bearer}"), 401, "invalid_token")
+    assert_refused(
+        live.send("DELETE", path, authorization=f"Bearer {bearer}"), 401, "invalid_token"
+    )
     bearer = changed.json["registration_access_token"]
     assert live.send("DELETE", path, authorization=f"Bearer {bearer}").status == 204
-    refused(live.send("GET", path, authorization=f"Bearer {bearer}"), 401, "invalid_token")
+    assert_refused(live.send("GET", path, authorization=f"Bearer {bearer}"), 401, "invalid_token")
     assert live.introspect(token) == {"active": False}
-    refused(live.send("GET", path), 401, "invalid_token")
-    refused(live.put_json("POST", "/oauth/register", metadata, "nobody.x"), 401, "invalid_token")
+    assert_refused(live.send("GET", path), 401, "invalid_token")
+    assert_refused(
+        live.put_json("POST", "/oauth/register", metadata, "nobody.x"), 401, "invalid_token"
+    )
     assert live.send("PATCH", path).status == 405
 
 
@@ -372,11 +381,11 @@ def test_a_registration_is_made_read_changed_and_withdrawn(live):
     ids=str,
 )
 def test_metadata_that_cannot_be_is_refused_and_the_invitation_stays_good(live, odd):
-    invitation = invited(live)
+    invitation = invite(live)
     pair = ECKey.generate_key("P-256", parameters={"kid": "one"})
     good = {"jwks": {"keys": [pair.as_dict(private=False)]}}
     answer = live.put_json("POST", "/oauth/register", good | odd, invitation.token)
-    refused(answer, 400, "invalid_client_metadata")
+    assert_refused(answer, 400, "invalid_client_metadata")
     assert live.put_json("POST", "/oauth/register", good, invitation.token).status == 201
 
 
@@ -394,7 +403,7 @@ def test_no_token_assertion_or_private_key_is_in_a_log_a_file_or_an_error(live, 
     client_id, pair = live.client()
     token = live.token(client_id, pair).json["access_token"]
     live.introspect(token)
-    invitation = invited(live, "b")
+    invitation = invite(live, "b")
     bodies = [
         live.post("/oauth/introspect", {"token": token}, authorization="Bearer canary-77").body,
         live.put_json("POST", "/oauth/register", {"jwks": "canary-77"}, invitation.token).body,

@@ -73,29 +73,31 @@ class Host:
     """A face that lives while its loop is run from outside."""
 
     def __init__(
-        self, runner: asyncio.Runner, one: FaceClient, known: dict[str, list[str]]
+        self, runner: asyncio.Runner, one: FaceClient, known_ids: dict[str, list[str]]
     ) -> None:
         self.runner = runner
         self.face = one
-        self.known = known
+        self.known = known_ids
 
-    def ask(self, prepared: requests.PreparedRequest) -> Response:
+    def ask(self, prepared_request: requests.PreparedRequest) -> Response:
         """Send it, and the answer as the judge wants it."""
-        where = urlsplit(prepared.url or "")
-        body = prepared.body or b""
+        where = urlsplit(prepared_request.url or "")
+        body = prepared_request.body or b""
         sent = body if isinstance(body, bytes) else str(body).encode()
         told = self.runner.run(
             self.face.ask(
-                prepared.method or "",
+                prepared_request.method or "",
                 unquote(where.path),
                 query=where.query,
                 raw=sent,
                 token="",
-                headers={k: _text(v) for k, v in prepared.headers.items()},
+                headers={k: _text(v) for k, v in prepared_request.headers.items()},
             )
         )
         headers = {name: [value] for name, value in told.headers.items()}
-        return Response(told.status, headers, told.body, prepared, elapsed=0.0, verify=False)
+        return Response(
+            told.status, headers, told.body, prepared_request, elapsed=0.0, verify=False
+        )
 
 
 def _text(value: str | bytes) -> str:
@@ -153,9 +155,9 @@ def test_the_face_does_as_its_document_says(route, mode, host, tally):
             case.query["seconds"] = 0
         given = case.as_transport_kwargs(base_url="http://tenure.test")
         given.pop("cookies", None)
-        prepared = requests.Request(**given).prepare()
-        prepared.headers["Authorization"] = f"Bearer {ADMIN}"
-        answer = host.ask(prepared)
+        prepared_request = requests.Request(**given).prepare()
+        prepared_request.headers["Authorization"] = f"Bearer {ADMIN}"
+        answer = host.ask(prepared_request)
         meant = answer.status_code in {400, 412, 422} and answer.json()["code"] in BY_MEANING
         held_to = [check for check in HELD_TO if not (meant and check is ACCEPTANCE)]
         case.validate_response(answer, checks=held_to)

@@ -34,7 +34,7 @@ RANDOM, RANDOM_LONG = 6, 40
 
 
 @contextmanager
-def driven(home: Path, *, seed: int = 0):
+def running_driver(home: Path, *, seed: int = 0):
     """A driver whose plane, keepers and agents are gone afterwards, whatever happens."""
     with runtimes.end_all_after(home / "runtimes"):
         driver = Driver(home, seed=seed)
@@ -49,7 +49,7 @@ def steps_of(plan: str) -> list[str]:
     return [*PLANS[plan], *(UNDOS if plan == "create_agent" else ())]
 
 
-def told(driver: Driver, tally) -> None:
+def add_to_tally(driver: Driver, tally) -> None:
     """Add to the counts that close the run, and print them for whoever reads this test's output."""
     tally.add("kills", driver.kills)
     for step, count in sorted(driver.inside.items()):
@@ -63,55 +63,55 @@ def told(driver: Driver, tally) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("plan", PLANS)
 def test_a_plane_killed_inside_any_step_comes_back_with_nothing_lost_or_left(plan, tally, tmp_path):
-    with driven(tmp_path / "home") as driver:
+    with running_driver(tmp_path / "home") as driver:
         for step in steps_of(plan):
             for how in ways(step)[:2]:
                 driver.kill_inside(plan, step, how)
-        told(driver, tally)
+        add_to_tally(driver, tally)
     assert all(driver.inside[f"{plan}/{step}"] >= 2 for step in steps_of(plan)), driver.inside
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_plane_killed_at_any_instant_comes_back_with_nothing_lost_or_left(tally, tmp_path):
-    with driven(tmp_path / "home") as driver:
+    with running_driver(tmp_path / "home") as driver:
         for _ in range(RANDOM):
             driver.kill_at_random(0.4)
         while not driver.promises:  # each was killed before it could answer
             driver.kill_at_random(4.0)
-        told(driver, tally)
+        add_to_tally(driver, tally)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("plan", PLANS)
 def test_many_kills_inside_each_step_lose_and_leave_nothing(plan, tally, tmp_path):
-    with driven(tmp_path / "home", seed=1) as driver:
+    with running_driver(tmp_path / "home", seed=1) as driver:
         for step in steps_of(plan):
             for how, _ in zip(cycle(ways(step)), range(TRIES_MAX), strict=False):
                 if driver.inside[f"{plan}/{step}"] >= EACH:
                     break
                 driver.kill_inside(plan, step, how)
-        told(driver, tally)
+        add_to_tally(driver, tally)
     assert all(driver.inside[f"{plan}/{step}"] >= EACH for step in steps_of(plan)), driver.inside
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_many_kills_at_any_instant_lose_and_leave_nothing(tally, tmp_path):
-    with driven(tmp_path / "home", seed=1) as driver:
+    with running_driver(tmp_path / "home", seed=1) as driver:
         for _ in range(RANDOM_LONG):
             driver.kill_at_random(0.6)
-        told(driver, tally)
+        add_to_tally(driver, tally)
 
 
 # ---------------------------------------------------------------------------- the checker can fail
 
 
 @contextmanager
-def stopped(home: Path):
+def stopped_plane(home: Path):
     """A home whose plane is stopped: one agent READY, one SUSPENDED, one whose create failed."""
-    with driven(home) as driver:
+    with running_driver(home) as driver:
         for name, mode in (("alpha", "healthy"), ("beta", "healthy"), ("gamma", "exits")):
             spec = {
                 **driver.spec(mode),
@@ -119,9 +119,9 @@ def stopped(home: Path):
                 "roles": ["reader"],
                 "credentials": [{"audience": "https://a.example", "scopes": ["a:read"]}],
             }
-            made = driver.plane.ended("POST", "/v1/agents", spec)
+            made = driver.plane.request_and_wait("POST", "/v1/agents", spec)
             driver.promises.append(promise(made))
-        shut = driver.plane.ended("POST", "/v1/agents/beta:suspend")
+        shut = driver.plane.request_and_wait("POST", "/v1/agents/beta:suspend")
         assert shut["state"] == "SUCCEEDED", shut
         driver.plane.stop()
         assert resource_checker.check(home, driver.promises) == []
@@ -131,7 +131,7 @@ def stopped(home: Path):
 @pytest.fixture(scope="module")
 def still(tmp_path_factory):
     """Such a home, and what was promised there; it is left as it was found."""
-    with stopped(tmp_path_factory.mktemp("still") / "home") as driver:
+    with stopped_plane(tmp_path_factory.mktemp("still") / "home") as driver:
         yield driver.plane.home, driver.promises
 
 
@@ -167,7 +167,7 @@ CUT = "DROP TRIGGER audit_is_never_shortened; DELETE FROM audit WHERE position =
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("file", "sql", "said"),
+    ("file", "sql", "expected"),
     [
         ("identity", ORPHAN, "of agent nobody, which does not exist"),
         ("identity", ORPHAN, "holds identity0, which nobody has asked for"),
@@ -195,17 +195,17 @@ CUT = "DROP TRIGGER audit_is_never_shortened; DELETE FROM audit WHERE position =
         ("tenure", "UPDATE agent SET name = name || 'x'", "and listed are"),
     ],
 )
-def test_the_checker_sees_what_is_wrong_in_a_file(bases, still, file, sql, said):
+def test_the_checker_sees_what_is_wrong_in_a_file(bases, still, file, sql, expected):
     _, promises = still
     listed = {"alpha": "READY", "beta": "SUSPENDED", "gamma": "CREATE_FAILED"}
-    assert resource_checker.check(bases, promises, listed=listed) == []
+    assert resource_checker.check(bases, promises, listed_agents=listed) == []
     change(bases / f"{file}.db", sql)
-    wrong = resource_checker.check(bases, promises, listed=listed)
-    assert any(said in sentence for sentence in wrong), wrong
+    wrong = resource_checker.check(bases, promises, listed_agents=listed)
+    assert any(expected in sentence for sentence in wrong), wrong
 
 
 @contextmanager
-def planted(**env: str):
+def foreign_process(**env: str):
     """A process that nobody asked for."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=env)
     try:
@@ -225,10 +225,12 @@ def running_key(home: Path) -> str:
 def test_the_checker_sees_processes_that_belong_to_nobody(still):
     home, _ = still
     place = str(home / "runtimes" / "local-a" / "runtime0")
-    with planted(TENURE_KEY="runtime0", TENURE_DIRECTORY=place) as pid:
-        said = f"runtime: processes {pid} of 'runtime0' belong to no agent that is served"
-        assert resource_checker.check(home) == [said]
-    with planted(TENURE_KEY=running_key(home)) as pid:  # of an agent, and not below its keeper
+    with foreign_process(TENURE_KEY="runtime0", TENURE_DIRECTORY=place) as pid:
+        expected = f"runtime: processes {pid} of 'runtime0' belong to no agent that is served"
+        assert resource_checker.check(home) == [expected]
+    with foreign_process(
+        TENURE_KEY=running_key(home)
+    ) as pid:  # of an agent, and not below its keeper
         (sentence,) = resource_checker.check(home)
         assert f"process {pid} of agent alpha" in sentence
         assert "is not below its keeper" in sentence
@@ -261,7 +263,7 @@ def test_the_checker_sees_what_lies_about(still, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_checker_sees_a_runtime_that_is_gone(tmp_path):
-    with stopped(tmp_path / "home") as driver:
+    with stopped_plane(tmp_path / "home") as driver:
         home, plane = driver.plane.home, driver.plane
         world = resource_checker.read_world(home)
         (there,) = world.homes.values()
@@ -273,10 +275,10 @@ def test_the_checker_sees_a_runtime_that_is_gone(tmp_path):
             os.kill(pid, signal.SIGCONT)
         assert "does not answer /ping" in sentence
         owner = there.path / "owner.json"
-        said = owner.read_text()
+        expected = owner.read_text()
         owner.write_text(json.dumps(there.owner | {"agent": "nobody"}))
         (sentence,) = resource_checker.check(home)
-        owner.write_text(said)
+        owner.write_text(expected)
         assert "belongs to nobody, not to agent alpha" in sentence
         moved = there.path.with_name("elsewhere")
         there.path.rename(moved)
@@ -289,7 +291,7 @@ def test_the_checker_sees_a_runtime_that_is_gone(tmp_path):
         assert any("keepers [] of agent alpha" in sentence for sentence in wrong), wrong
         assert any("the process of agent alpha" in sentence for sentence in wrong), wrong
         plane.start()
-        gone = plane.ended("DELETE", "/v1/agents/alpha")
+        gone = plane.request_and_wait("DELETE", "/v1/agents/alpha")
         assert gone["state"] == "SUCCEEDED", gone
         assert resource_checker.check(home) == []
 
@@ -297,23 +299,23 @@ def test_the_checker_sees_a_runtime_that_is_gone(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_store_that_forgets_what_it_acknowledged_is_found_out(tmp_path):
-    with driven(tmp_path / "home") as driver:
+    with running_driver(tmp_path / "home") as driver:
         home, plane = driver.plane.home, driver.plane
-        made = plane.ended("POST", "/v1/agents", driver.spec("healthy"))
+        made = plane.request_and_wait("POST", "/v1/agents", driver.spec("healthy"))
         plane.kill()
         tables = "operation", "agent", "agent_name", "reservation", "intent", "journal", "outbox"
         change(home / "tenure.db", ";".join(f"DELETE FROM {table}" for table in tables))
         plane.start()
         wrong = resource_checker.check(home, [promise(made)])
-        for said in ("was accepted and is lost", "holds identity", "belong to no agent"):
-            assert any(said in sentence for sentence in wrong), wrong
+        for expected in ("was accepted and is lost", "holds identity", "belong to no agent"):
+            assert any(expected in sentence for sentence in wrong), wrong
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_checker_needs_nothing_but_python(tmp_path):
-    with driven(tmp_path / "home") as driver:
-        made = driver.plane.ended("POST", "/v1/agents", driver.spec("healthy"))
+    with running_driver(tmp_path / "home") as driver:
+        made = driver.plane.request_and_wait("POST", "/v1/agents", driver.spec("healthy"))
         promises = tmp_path / "promises"
         command = [sys.executable, "-I", "-S", resource_checker.__file__, str(driver.plane.home)]
         for kind, code in (("create_agent", 0), ("delete_agent", 1)):

@@ -16,7 +16,7 @@ import apsw
 import pytest
 
 from proofs.kills import audit, kill9
-from proofs.kills.audit import Said
+from proofs.kills.audit import ChildLine
 from tenure.core.operation import OperationState
 
 pytestmark = pytest.mark.timeout(300)
@@ -74,14 +74,14 @@ def test_the_command_prints_the_report_and_fails_with_it(tmp_path):
 
 
 @pytest.fixture
-def ended(tmp_path):
+def audited_run(tmp_path):
     """A directory in which one operation of each kind has ended, and what was said of them."""
     file = tmp_path / "said"
     with file.open("wb") as out:
         subprocess.run([sys.executable, "-c", SOME, str(tmp_path)], stdout=out, check=True)
-    said = audit.lines_of([file])
-    assert audit.audit(tmp_path, said).sound
-    return tmp_path, said
+    lines = audit.lines_of([file])
+    assert audit.audit(tmp_path, lines).sound
+    return tmp_path, lines
 
 
 SOME = """
@@ -93,40 +93,40 @@ async def main(directory):
     providers = shelves_of(directory)
     async with running(settings_of(directory), plans=PLANS, providers=providers) as plane:
         for number in range(7):
-            await ask(plane, Wanted(0, number))
+            await ask(plane, LabelledRequest(0, number))
 
 asyncio.run(main(Path(sys.argv[1])))
 """
 
 
-def faults(directory: Path, said: list[Said]) -> dict[str, int]:
-    report = audit.audit(directory, said)
+def faults(directory: Path, lines: list[ChildLine]) -> dict[str, int]:
+    report = audit.audit(directory, lines)
     assert not report.sound
     return {name: count for name in audit.FAULTS if (count := getattr(report, name))}
 
 
-def test_the_audit_sees_what_was_said_and_is_not_so(ended):
-    directory, said = ended
-    first = said[0]
-    lost = [*said, Said("accepted", "f" * 32, "0-99")]
+def test_the_audit_sees_what_was_said_and_is_not_so(audited_run):
+    directory, lines = audited_run
+    first = lines[0]
+    lost = [*lines, ChildLine("accepted", "f" * 32, "0-99")]
     assert faults(directory, lost) == {"lost": 1}
-    twice = [*said, Said("accepted", said[2].operation, first.rest)]
+    twice = [*lines, ChildLine("accepted", lines[2].operation, first.rest)]
     assert faults(directory, twice) == {"split": 1}
-    changed = [*said, Said("ended", first.operation, OperationState.COMPENSATED)]
+    changed = [*lines, ChildLine("ended", first.operation, OperationState.COMPENSATED)]
     assert faults(directory, changed) == {"changed": 1}
 
 
-def test_the_audit_sees_what_the_world_holds_and_should_not(ended):
-    directory, said = ended
+def test_the_audit_sees_what_the_world_holds_and_should_not(audited_run):
+    directory, lines = audited_run
     shelf = directory / "runtime"
     held = min(path for path in shelf.iterdir() if path.suffix != ".burned")
     (shelf / "copy").write_text(held.read_text())
-    assert faults(directory, said) == {"doubled": 1}
+    assert faults(directory, lines) == {"doubled": 1}
     (shelf / "copy").write_text('{"spec": {"label": "0-2"}}')  # which was refused
-    assert faults(directory, said) == {"orphans": 1}
+    assert faults(directory, lines) == {"orphans": 1}
     (shelf / "copy").unlink()
     held.unlink()
-    assert faults(directory, said) == {"missing": 1}
+    assert faults(directory, lines) == {"missing": 1}
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_the_audit_sees_what_the_world_holds_and_should_not(ended):
         ("UPDATE agent SET operation = 'o' WHERE uid = (SELECT min(uid) FROM agent)", "broken"),
     ],
 )
-def test_the_audit_sees_what_is_wrong_in_the_file(ended, sql, found):
-    directory, said = ended
+def test_the_audit_sees_what_is_wrong_in_the_file(audited_run, sql, found):
+    directory, lines = audited_run
     base = apsw.Connection(str(directory / audit.STORE))
     base.execute(sql)
     base.close()
-    assert faults(directory, said)[found] == 1
+    assert faults(directory, lines)[found] == 1

@@ -105,12 +105,12 @@ def lodging(home: Path, *works: tuple[object, ...]) -> Iterator[list[Lodger]]:
 def serving(home: Path, lodgers: list[Lodger]) -> Lodger:
     """Who serves, by the lock's own file; as soon as somebody who lives does."""
 
-    def named() -> list[Lodger]:
+    def lodgers_named() -> list[Lodger]:
         pid = (home / "providers.lock").read_text().strip()
         living = (one for one in lodgers if one.process.poll() is None)
         return [one for one in living if str(one.process.pid) == pid]
 
-    found: list[Lodger] = runtimes.until(named, SECONDS)
+    found: list[Lodger] = runtimes.until(lodgers_named, SECONDS)
     return found[0]
 
 
@@ -260,13 +260,13 @@ def test_another_user_is_kept_out_by_the_file_and_by_the_kernels_word(tmp_path):
             path = base / "providers.sock"
             words = [sys.executable, "-I", "-S", "-c", FOREIGN, str(path)]
 
-            def tried() -> str:
+            def try_runtime() -> str:
                 asked = subprocess.run(words, capture_output=True, text=True, check=True)
                 return asked.stdout.strip()
 
-            assert tried() == "no entry"
+            assert try_runtime() == "no entry"
             path.chmod(0o666)
-            assert tried() == "0"
+            assert try_runtime() == "0"
             with socket.socket(socket.AF_UNIX) as ours:
                 ours.connect(str(path))
                 assert ours.recv(100)

@@ -77,7 +77,7 @@ class Run(NamedTuple):
 
     folder: Path
     status: int
-    said: list[audit.Said]
+    said: list[audit.ChildLine]
     errors: str
     calls: Counter[str]
     injected: int
@@ -159,7 +159,7 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Bench]:
+def shared_bench() -> Iterator[Bench]:
     if shutil.which("strace") is None:
         pytest.skip("strace is not here, so no call can be made to fail (Debian package strace)")
     # Memory, if there is some: what a failing call leads to does not depend on the disk.
@@ -171,10 +171,10 @@ def shared() -> Iterator[Bench]:
 
 
 @pytest.fixture
-def bench(shared: Bench) -> Iterator[Bench]:
+def bench(shared_bench: Bench) -> Iterator[Bench]:
     """One for all tests of this process: to import everything takes longer than many a test."""
-    yield shared
-    shared.clear()
+    yield shared_bench
+    shared_bench.clear()
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
@@ -186,7 +186,7 @@ def test_a_kill_at_any_call_loses_nothing_acknowledged_and_leaves_nothing_behind
     assert len(points) > 40
     for name, number in points[chunk :: len(CHUNKS)]:
         run = bench.run(case, f"{name}:signal=SIGKILL:when={number}")
-        assert kill9.killed(run.status), f"{name} {number} was not reached"
+        assert kill9.was_killed(run.status), f"{name} {number} was not reached"
         bench.check(run)
         tally.add("syscall_points")
 

@@ -49,7 +49,7 @@ async def closing(connection: asyncpg.Connection) -> AsyncIterator[None]:
         await connection.close()
 
 
-async def claimed(store: postgres.PostgresStore) -> list[ClaimedOperation]:
+async def claim(store: postgres.PostgresStore) -> list[ClaimedOperation]:
     return list(await store.claim(Queue.OPERATIONS, "me", limit=99))
 
 
@@ -79,38 +79,38 @@ async def recorded_meanwhile(
         undo = rewritten(store, JUDGED, LOCKED)
         holder = await stranger(url)
         await holder.execute(f"SELECT pg_advisory_lock({LOCK})")
-        claiming = asyncio.ensure_future(claimed(store))
+        claiming = asyncio.ensure_future(claim(store))
         await eventually(lambda: is_waited_for(holder))
         assert await theirs.commit(RECORDED) is None
         await holder.close()
         got = await claiming
         undo()
-        got = got or await claimed(store)
-        loaded = await store.load("a")
-        assert loaded is not None
-        return got, loaded
+        got = got or await claim(store)
+        found = await store.load("a")
+        assert found is not None
+        return got, found
 
 
-def fenced(loaded: LoadedOperation) -> dict[object, bool]:
+def fenced_steps(found: LoadedOperation) -> dict[object, bool]:
     """Of every step, whether nobody can record it by an older token, and it counts as called."""
-    return {row.step: row.token == 2 and row.unknown_since is not None for row in loaded.intents}
+    return {row.step: row.token == 2 and row.unknown_since is not None for row in found.intents}
 
 
 @pytest.mark.usefixtures("_patient")
 def test_what_is_recorded_while_it_is_claimed_is_fenced_as_well(postgres_url: str) -> None:
-    got, loaded = asyncio.run(recorded_meanwhile(postgres_url))
+    got, found = asyncio.run(recorded_meanwhile(postgres_url))
     assert got == [ClaimedOperation("a", 2, None)]
-    assert fenced(loaded) == {"one": True, "two": True}
-    assert loaded.operation.revision == 2
+    assert fenced_steps(found) == {"one": True, "two": True}
+    assert found.operation.revision == 2
 
 
 @pytest.mark.usefixtures("_patient")
 def test_ablation_an_intent_that_a_claim_did_not_see_is_left_to_the_dead(
     postgres_url: str, tally
 ) -> None:
-    got, loaded = asyncio.run(recorded_meanwhile(postgres_url, ablate=UNCHANGED))
+    got, found = asyncio.run(recorded_meanwhile(postgres_url, ablate=UNCHANGED))
     assert got == [ClaimedOperation("a", 2, None)]
-    assert fenced(loaded) == {"one": True, "two": False}
+    assert fenced_steps(found) == {"one": True, "two": False}
     tally.add("ablations")
 
 
@@ -132,12 +132,12 @@ async def claimed_beside_a_held_intent(url: str, *, ablate: str = "") -> None:
         async with closing(holder), holder.transaction():
             one = "operation = '05' AND step = 'two'"
             await holder.execute(f"SELECT 1 FROM intent WHERE {one} FOR UPDATE")
-            got = await claimed(store)
+            got = await claim(store)
             assert [one.id for one in got] == [name for name in names if name != "05"]
             left = await store.load("05")
             assert left is not None
             assert {left.operation.token, *(row.token for row in left.intents)} == {0}
-        assert await claimed(store) == [ClaimedOperation("05", 1, None)]
+        assert await claim(store) == [ClaimedOperation("05", 1, None)]
 
 
 def test_an_operation_of_which_a_stranger_holds_an_intent_is_left_and_the_others_are_not(

@@ -52,13 +52,13 @@ async def neighbour(url: str) -> asyncpg.Connection:
     return await stranger(url, name="tenure neighbour")
 
 
-async def read_on(store: postgres.PostgresStore, seen: list[Any]) -> None:
+async def read_on(store: postgres.PostgresStore, rows: list[Any]) -> None:
     """Read what is new after the last row read, as a relay does."""
-    after = seen[-1]["position"] if seen else 0
-    seen += await store.list_events(after=after)
+    after = rows[-1]["position"] if rows else 0
+    rows += await store.list_events(after=after)
 
 
-async def told(url: str, *, read: Callable[..., Awaitable[None]] = read_on) -> list[str]:
+async def read_types(url: str, *, read: Callable[..., Awaitable[None]] = read_on) -> list[str]:
     """T1 takes position 1 and stays open, T2 commits 2, read, T1 commits, read."""
     async with open_store(url) as store:
         first = await neighbour(url)
@@ -67,24 +67,24 @@ async def told(url: str, *, read: Callable[..., Awaitable[None]] = read_on) -> l
             await open_one.start()
             await first.execute(_PUT, "first")
             assert await store.commit(Change("", (), (event("second"),))) is None
-            seen: list[Any] = []
-            await read(store, seen)
+            rows: list[Any] = []
+            await read(store, rows)
             await open_one.commit()
-            await read(store, seen)
-            await read(store, seen)
+            await read(store, rows)
+            await read(store, rows)
         finally:
             await first.close()
-        return [row["type"] for row in seen]
+        return [row["type"] for row in rows]
 
 
 def test_an_event_that_commits_late_is_told_and_none_twice(postgres_url: str) -> None:
-    assert asyncio.run(told(postgres_url)) == ["first", "second"]
+    assert asyncio.run(read_types(postgres_url)) == ["first", "second"]
 
 
 def test_ablation_without_the_horizon_the_late_one_is_lost(postgres_url: str, tally) -> None:
     everything = horizon.LIST.replace("AND position <", "AND $1::xid[] IS NOT NULL AND 0 <")
     with patched(horizon, LIST=everything):
-        assert asyncio.run(told(postgres_url)) == ["second"]
+        assert asyncio.run(read_types(postgres_url)) == ["second"]
     tally.add("ablations")
 
 
@@ -168,20 +168,20 @@ def test_the_cap_counts_events_though_positions_leap(postgres_url: str, tmp_path
 AGENT = "a" * 32
 
 
-def numbered(kind: str) -> Put:
+def numbered_event(kind: str) -> Put:
     """An event of the agent, which has a number among those of its own."""
     put = event(kind)
     return replace(put, row={**put.row, "agent": AGENT, "sequence": sequence_of(AGENT)})
 
 
-async def crossed(url: str) -> list[tuple[str, int]]:
+async def commit_out_of_order(url: str) -> list[tuple[str, int]]:
     """Two processes tell of one agent; the first to begin is the second to commit.
 
     Its batch holds one row, and waits for another behind somebody else, when the other begins.
     """
     async with open_store(url) as early, open_store(url) as late:
         rows = (lease("free", 1.0), lease("held", 1.0))
-        assert await early.commit(Change("", (), (*rows, numbered("before")))) is None
+        assert await early.commit(Change("", (), (*rows, numbered_event("before")))) is None
         other = await stranger(url)
         try:
             holding = other.transaction()
@@ -190,7 +190,7 @@ async def crossed(url: str) -> list[tuple[str, int]]:
             names = ("free", "held")
             guards = tuple(Is("lease", (f"worker/{name}",), {"token": 1}) for name in names)
             waiting = asyncio.ensure_future(
-                early.commit(Change("", guards, (numbered("began first"),)))
+                early.commit(Change("", guards, (numbered_event("began first"),)))
             )
 
             async def waits() -> bool:
@@ -198,7 +198,7 @@ async def crossed(url: str) -> list[tuple[str, int]]:
                 return bool(await other.fetchval(ask))
 
             await eventually(waits)
-            assert await late.commit(Change("", (), (numbered("committed first"),))) is None
+            assert await late.commit(Change("", (), (numbered_event("committed first"),))) is None
             await holding.rollback()
             assert await waiting is None
         finally:
@@ -207,7 +207,7 @@ async def crossed(url: str) -> list[tuple[str, int]]:
 
 
 def test_an_agents_events_are_read_in_the_order_of_their_numbers(postgres_url: str) -> None:
-    assert asyncio.run(crossed(postgres_url)) == [
+    assert asyncio.run(commit_out_of_order(postgres_url)) == [
         ("before", 1), ("committed first", 2), ("began first", 3),
     ]  # fmt: skip
 
@@ -216,7 +216,7 @@ def test_ablation_without_a_look_at_who_was_last_they_stand_the_other_way_round(
     postgres_url: str, tally
 ) -> None:
     with patched(functions, IN_ORDER="true"):
-        found = asyncio.run(crossed(postgres_url))
+        found = asyncio.run(commit_out_of_order(postgres_url))
     assert [number for _, number in found] == [1, 3, 2]
     tally.add("ablations")
 
@@ -228,7 +228,7 @@ def test_two_processes_that_tell_of_the_same_agents_never_cross(postgres_url: st
     async def tells(store: postgres.PostgresStore, chance: random.Random, own: str) -> None:
         for number in range(60):
             told = [
-                replace(numbered("said"), row={
+                replace(numbered_event("said"), row={
                     **event("said").row, "agent": one, "sequence": sequence_of(one),
                 })
                 for one in chance.sample(agents, 2)
@@ -301,9 +301,9 @@ def test_a_batch_with_more_events_than_it_has_places_is_halved(postgres_url: str
 def test_ablation_a_transaction_would_take_the_places_of_the_next(postgres_url: str, tally) -> None:
     real = parts.Builder._append
 
-    def append(self: parts.Builder, *given: Any) -> None:
+    def append(self: parts.Builder, *args: Any) -> None:
         with patched(parts, PLACES=-1):
-            real(self, *given)
+            real(self, *args)
 
     with (
         patched(parts, PLACES=4),

@@ -27,7 +27,7 @@ from tenure.testing.patches import patched
 from tenure.testing.servers import PostgresServer
 from tenure.wiring import managing
 from tests.real.postgres.test_postgres_gate import refusal
-from tests.real.postgres.test_postgres_lost_connections import raised
+from tests.real.postgres.test_postgres_lost_connections import raise_revision
 from tests.real.support.postgres import eventually, open_store
 from tests.real.support.standby import (
     SYNCHRONOUS,
@@ -57,14 +57,14 @@ def test_a_standby_is_refused_and_a_failover_to_it_is_followed(
         both = url_of_both(own_postgres, standby)
         async with open_store(both, writers=2) as store:  # the primary is found
             await store.commit(Change("", (), (operation("a"),)))
-            assert await store.commit(raised(0)) is None
+            assert await store.commit(raise_revision(0)) is None
             await eventually(lambda: follows(own_postgres, standby))
             assert await count(standby, "journal") == 1
             reason = await asyncio.to_thread(refusal, standby.url + "?schema=tenure")
             assert "The server is a standby" in reason
             assert "target_session_attrs=read-write" in reason
             own_postgres.kill()  # its backends may outlive it, and answer
-            waiting = asyncio.ensure_future(store.commit(raised(1)))
+            waiting = asyncio.ensure_future(store.commit(raise_revision(1)))
             await ask(standby, "SELECT pg_promote()")
             assert await waiting is None
             assert await store.count_rows(JournalRecord, {}) == 2
@@ -131,7 +131,7 @@ def test_while_the_standby_is_away_sessions_do_not_pile_up(
 
 
 @contextmanager
-def unnoticed() -> Iterator[None]:
+def rewind_check_off() -> Iterator[None]:
     """The two safeguards switched off: no server and no store is compared with what it had."""
 
     async def check(_: History, __: object) -> None:
@@ -148,19 +148,19 @@ async def lose_a_commit(primary: PostgresServer, standby: PostgresServer) -> tup
     """A commit is acknowledged and lost: how the next one ends, and how many records are kept."""
     async with open_store(url_of_both(primary, standby), writers=2) as store:
         await store.commit(Change("", (), (operation("a"),)))
-        assert await store.commit(raised(0)) is None
+        assert await store.commit(raise_revision(0)) is None
         await eventually(lambda: follows(primary, standby))
         await stop_receiving(standby)
         assert await store.commit(Change("o/1/1/lost", (), (operation("lost"),))) is None
         await fail_over(primary, standby)
         try:
-            answer = str(await store.commit(raised(1)))
+            answer = str(await store.commit(raise_revision(1)))
         except StoreRewound as error:
             answer = str(error)
             with pytest.raises(StoreRewound):
                 await store.find(OperationRecord, ("a",))
             with pytest.raises(StoreRewound):
-                await store.commit(raised(1))
+                await store.commit(raise_revision(1))
     assert await count(standby, "operation WHERE id = 'lost'") == 0
     return answer, await count(standby, "journal")
 
@@ -178,7 +178,7 @@ def test_a_server_that_lost_acknowledged_commits_is_written_no_more(
 def test_without_the_check_acknowledged_commits_are_lost_in_silence(
     own_postgres: PostgresServer,
 ) -> None:
-    with standby_of(own_postgres) as standby, unnoticed():
+    with standby_of(own_postgres) as standby, rewind_check_off():
         assert asyncio.run(lose_a_commit(own_postgres, standby)) == ("None", 2)
 
 
@@ -256,7 +256,7 @@ def test_a_plane_whose_server_lost_acknowledged_work_is_paused_until_somebody_co
 def test_without_the_checks_a_plane_goes_on_as_if_nothing_were_lost(
     own_postgres: PostgresServer, tmp_path: Path, *, runs: bool
 ) -> None:
-    with standby_of(own_postgres) as standby, unnoticed():
+    with standby_of(own_postgres) as standby, rewind_check_off():
         assert asyncio.run(lose_a_record(tmp_path, own_postgres, standby, runs=runs)) == ""
         assert asyncio.run(start_again(tmp_path, own_postgres, standby)) == (1, "", ["one"])
 

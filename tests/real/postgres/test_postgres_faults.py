@@ -32,7 +32,7 @@ from tenure.testing.shelf import Shelf
 from tenure.wiring import running
 from tests.real.postgres.test_postgres_events import stranger
 from tests.real.postgres.test_postgres_gate import refusal
-from tests.real.postgres.test_postgres_lost_connections import raised
+from tests.real.postgres.test_postgres_lost_connections import raise_revision
 from tests.real.support.disks import mount_disk
 from tests.real.support.postgres import behind_a_proxy, eventually, open_store
 from tests.real.support.tls import DAY, Authority, Pair, carry
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.timeout(300)
 SCHEMA = "?schema=tenure"
 
 
-async def told(server: PostgresServer, *statements: str) -> Any:
+async def execute(server: PostgresServer, *statements: str) -> Any:
     """What the server says to the last of these."""
     connection = await asyncpg.connect(server.url)
     try:
@@ -66,19 +66,19 @@ def test_a_read_only_database_is_refused_and_borne(own_postgres: PostgresServer)
         url = own_postgres.url + SCHEMA
         async with open_store(url, writers=1, patience_seconds=0.5) as store:
             await store.commit(Change("", (), (operation("a"),)))
-            await told(own_postgres, read_only(on=True), OTHERS)
+            await execute(own_postgres, read_only(on=True), OTHERS)
             with pytest.raises(StoreError, match="it is read-only: name the primary"):
-                await store.commit(raised(0))
+                await store.commit(raise_revision(0))
             assert await store.find(OperationRecord, ("a",)) is not None  # it can still be read
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.to_thread(_refused_as_read_only, url))
-        await told(own_postgres, WRITES, read_only(on=False))
+        await execute(own_postgres, WRITES, read_only(on=False))
         async with open_store(url, writers=1) as store:
-            await told(own_postgres, read_only(on=True), OTHERS)
-            waiting = asyncio.ensure_future(store.commit(raised(0)))
+            await execute(own_postgres, read_only(on=True), OTHERS)
+            waiting = asyncio.ensure_future(store.commit(raise_revision(0)))
             await asyncio.sleep(0.3)
             assert not waiting.done()
-            await told(own_postgres, WRITES, read_only(on=False))
+            await execute(own_postgres, WRITES, read_only(on=False))
             assert await waiting is None  # by itself
 
     asyncio.run(scenario())
@@ -93,14 +93,14 @@ def test_a_plane_whose_database_has_become_read_only_is_not_ready(
         plan = Plan("make", stages=(provided("identity", "identity"),))
         async with running(settings, plans=[plan], providers={"identity": shelf}) as plane:
             assert not await WriteProbe().problem(plane, seconds=5.0)
-            await told(own_postgres, read_only(on=True), OTHERS)
+            await execute(own_postgres, read_only(on=True), OTHERS)
             probe = WriteProbe()
             assert await probe.problem(plane, seconds=1.0) == (
                 "the store answers but takes no records: the PostgreSQL database is read-only"
                 " (default_transaction_read_only)"
             )
             await until_answered(plane)  # it can still be read
-            await told(own_postgres, WRITES, read_only(on=False))
+            await execute(own_postgres, WRITES, read_only(on=False))
             assert not await probe.problem(plane, seconds=10.0)  # by itself
 
     asyncio.run(scenario())
@@ -132,7 +132,7 @@ def test_a_plane_whose_server_has_become_a_standby_says_so(
                 "the store does not answer: the PostgreSQL server is a standby, which takes no"
                 " records"
             )
-            await told(own_postgres, "SELECT pg_promote()")
+            await execute(own_postgres, "SELECT pg_promote()")
             assert not await probe.problem(plane, seconds=20.0)  # by itself
 
     asyncio.run(scenario())
@@ -144,17 +144,17 @@ def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
     monkeypatch.setattr(committer, "FULL_SECONDS", 5.0)
 
     async def scenario(folder: str) -> None:
-        await told(
+        await execute(
             own_postgres,
             f"CREATE TABLESPACE small LOCATION '{folder}'",
             "ALTER DATABASE postgres SET default_tablespace = small",
         )
         async with open_store(own_postgres.url + SCHEMA, writers=1) as store:
             await store.commit(Change("", (), (operation("kept"),)))
-            await told(own_postgres, "CREATE TABLE public.filler (x text)")
+            await execute(own_postgres, "CREATE TABLE public.filler (x text)")
             many = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)"
             with pytest.raises(asyncpg.DiskFullError):
-                await told(own_postgres, f"INSERT INTO public.filler {many}")
+                await execute(own_postgres, f"INSERT INTO public.filler {many}")
             number, full = 0, ""
             while not full:  # until the room that the tables have already is used up
                 number += 1
@@ -169,7 +169,7 @@ def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
                 await store.commit(Change("", (), (operation("new"),), is_new_work=True))
             assert await store.find(OperationRecord, ("kept",)) is not None
             assert await store.find(OperationRecord, (f"{number:04}",)) is None
-            await told(own_postgres, "DROP TABLE public.filler", "CHECKPOINT")
+            await execute(own_postgres, "DROP TABLE public.filler", "CHECKPOINT")
             again = Change("", (), (operation("again"),), is_new_work=True)
 
             async def is_taken() -> bool:
@@ -193,7 +193,7 @@ def test_a_server_that_answers_before_it_has_flushed_is_made_to_wait(
     own_postgres: PostgresServer,
 ) -> None:
     async def scenario() -> str:
-        await told(own_postgres, "ALTER DATABASE postgres SET synchronous_commit = off")
+        await execute(own_postgres, "ALTER DATABASE postgres SET synchronous_commit = off")
         async with open_store(own_postgres.url + SCHEMA, writers=1) as store:
             session = await store._committer._session(0)
             return str(await session.connection.fetchval("SHOW synchronous_commit"))
@@ -204,7 +204,9 @@ def test_a_server_that_answers_before_it_has_flushed_is_made_to_wait(
 def test_a_server_that_would_lose_records_or_letters_is_refused(
     own_postgres: PostgresServer,
 ) -> None:
-    asyncio.run(told(own_postgres, "CREATE DATABASE bytes ENCODING 'SQL_ASCII' TEMPLATE template0"))
+    asyncio.run(
+        execute(own_postgres, "CREATE DATABASE bytes ENCODING 'SQL_ASCII' TEMPLATE template0")
+    )
     assert "not in UTF-8" in refusal(own_postgres.url.replace("/postgres", "/bytes") + SCHEMA)
     own_postgres.halt()
     own_postgres.start("full_page_writes=off")
@@ -212,7 +214,7 @@ def test_a_server_that_would_lose_records_or_letters_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("lasts", "trusted", "said"),
+    ("lasts", "is_trusted", "message"),
     [
         (100_000, True, ""),
         (100_000, False, "TLS certificate is not accepted"),
@@ -221,11 +223,11 @@ def test_a_server_that_would_lose_records_or_letters_is_refused(
     ids=["good", "a stranger's", "expired"],
 )
 def test_a_server_is_asked_over_tls_if_its_certificate_is_good(
-    postgres_url: str, tmp_path: Path, *, lasts: int, trusted: bool, said: str
+    postgres_url: str, tmp_path: Path, *, lasts: int, is_trusted: bool, message: str
 ) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "stranger")
     pair = authority.sign("localhost", lasts=lasts * DAY)
-    file = authority.file if trusted else other.file
+    file = authority.file if is_trusted else other.file
     parts = urlsplit(postgres_url)
 
     async def scenario() -> str:
@@ -239,8 +241,8 @@ def test_a_server_is_asked_over_tls_if_its_certificate_is_good(
             return ""
 
     found = asyncio.run(scenario())
-    assert said in found
-    assert bool(said) == bool(found)
+    assert message in found
+    assert bool(message) == bool(found)
 
 
 @asynccontextmanager
@@ -250,7 +252,7 @@ async def behind_tls(there: int, pair: Pair) -> AsyncIterator[int]:
     context.load_cert_chain(pair.certificate, pair.key)
     visits: list[asyncio.Task[None]] = []
 
-    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back = None
         try:
             await reader.readexactly(8)
@@ -268,7 +270,7 @@ async def behind_tls(there: int, pair: Pair) -> AsyncIterator[int]:
                     one.transport.abort()
 
     def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        visits.append(asyncio.create_task(met(reader, writer)))
+        visits.append(asyncio.create_task(answer_client(reader, writer)))
 
     listening = await asyncio.start_server(begin, "127.0.0.1", 0)
     try:
@@ -285,7 +287,7 @@ ADDRESS = server.read_address("postgresql://ann:hush@db/plane")
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (asyncpg.InvalidPasswordError("no"), "refuses the user or the password"),
         (asyncpg.InvalidCatalogNameError("no"), "createdb"),
@@ -301,10 +303,10 @@ ADDRESS = server.read_address("postgresql://ann:hush@db/plane")
     ],
 )
 def test_what_is_wrong_with_a_server_is_a_sentence_without_its_password(
-    error: Exception, said: str
+    error: Exception, message: str
 ) -> None:
     words = str(server.translate_error(error, ADDRESS))
-    assert said in words
+    assert message in words
     assert "hush" not in words
 
 
@@ -315,9 +317,9 @@ def test_while_a_commit_is_in_doubt_no_error_is_an_answer(postgres_url: str) -> 
     async def scenario() -> None:
         async with behind_a_proxy(postgres_url, writers=1) as (store, proxy):
             await store.commit(Change("", (), (operation("a"),)))
-            await store.commit(raised(0))
+            await store.commit(raise_revision(0))
             proxy.behaviour = Behaviour(cut_after_answered=0, refuses=True)
-            waiting = asyncio.ensure_future(store.commit(raised(1)))
+            waiting = asyncio.ensure_future(store.commit(raise_revision(1)))
             await asyncio.sleep(0.5)  # it is refused again and again, which says nothing of it
             assert not waiting.done()
             proxy.behaviour = PLAIN
@@ -331,7 +333,7 @@ def test_a_lost_session_that_has_not_committed_never_will(postgres_url: str) -> 
     async def scenario() -> None:
         async with behind_a_proxy(postgres_url, writers=1) as (store, proxy):
             await store.commit(Change("", (), (operation("a"),)))
-            await store.commit(raised(0))
+            await store.commit(raise_revision(0))
             other = await stranger(postgres_url)
 
             async def waits() -> bool:
@@ -339,7 +341,7 @@ def test_a_lost_session_that_has_not_committed_never_will(postgres_url: str) -> 
 
             async with other.transaction():
                 await other.execute("SELECT 1 FROM operation FOR UPDATE")
-                waiting = asyncio.ensure_future(store.commit(raised(1)))
+                waiting = asyncio.ensure_future(store.commit(raise_revision(1)))
                 await eventually(waits)
                 proxy.cut()  # and the server has not noticed: it would commit when it gets the row
                 await asyncio.sleep(0.3)

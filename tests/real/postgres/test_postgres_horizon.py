@@ -81,7 +81,7 @@ async def another_plane_in_another_database(url: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def prepared(url: str) -> AsyncIterator[None]:
+async def prepared_transaction(url: str) -> AsyncIterator[None]:
     """Forgotten, and nobody's session: it outlives a restart of the server."""
     name = secrets.token_hex(6)
     direct = await stranger(url)
@@ -109,13 +109,13 @@ async def under_a_plain_user(url: str) -> AsyncIterator[str]:
         await direct.close()
 
 
-STRANGERS = (idle, in_another_database, another_plane_in_another_database, prepared)
+STRANGERS = (idle, in_another_database, another_plane_in_another_database, prepared_transaction)
 
 
-async def told_beside(url: str, held: Callable[[str], Any]) -> list[object]:
+async def told_beside(url: str, other_session: Callable[[str], Any]) -> list[object]:
     """What a reader and a new subscriber are told while somebody has a transaction open."""
     fresh: dict[str, Any] = {"attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
-    async with open_store(url) as store, held(url):
+    async with open_store(url) as store, other_session(url):
         assert await store.commit(Change("", (), (event("earlier"),))) is None
         cursor = Put("cursor", ("mine",), {**fresh, "position": Next("outbox")})
         assert await store.commit(Change("", (), (cursor,))) is None
@@ -125,20 +125,24 @@ async def told_beside(url: str, held: Callable[[str], Any]) -> list[object]:
         rows = await store.list_events()
         since = await store.list_events(after=cast(int, mine["position"]))
         assert await store.newest_event() == (rows[-1]["position"] if rows else 0)
-        return [[row["type"] for row in told] for told in (rows, since)]
+        return [[row["type"] for row in types] for types in (rows, since)]
 
 
-@pytest.mark.parametrize("held", STRANGERS, ids=lambda held: held.__name__)
-def test_a_stranger_holds_nothing_back(url: str, held: Callable[[str], Any]) -> None:
-    assert asyncio.run(told_beside(url, held)) == [["earlier", "later"], ["later"]]
+@pytest.mark.parametrize(
+    "other_session", STRANGERS, ids=lambda other_session: other_session.__name__
+)
+def test_a_stranger_holds_nothing_back(url: str, other_session: Callable[[str], Any]) -> None:
+    assert asyncio.run(told_beside(url, other_session)) == [["earlier", "later"], ["later"]]
 
 
-@pytest.mark.parametrize("held", STRANGERS, ids=lambda held: held.__name__)
+@pytest.mark.parametrize(
+    "other_session", STRANGERS, ids=lambda other_session: other_session.__name__
+)
 def test_ablation_if_strangers_count_nothing_is_told(
-    url: str, held: Callable[[str], Any], tally
+    url: str, other_session: Callable[[str], Any], tally
 ) -> None:
     with patched(horizon, FOREIGN_TRANSACTIONS=NOBODY):
-        assert asyncio.run(told_beside(url, held)) == [[], []]
+        assert asyncio.run(told_beside(url, other_session)) == [[], []]
     tally.add("ablations")
 
 
@@ -148,14 +152,14 @@ def test_a_plane_whose_user_may_do_little_knows_neighbours_from_strangers_of_oth
     """Of others' sessions such a user sees the name and the transaction, and no more is needed."""
 
     async def scenario() -> list[Any]:
-        told = []
+        types = []
         async with under_a_plain_user(url) as plain, open_store(plain) as store:
             for connect in (stranger, neighbour):  # both as the server's owner
                 async with left_open(connect(url)):
                     await store.commit(Change("", (), (event(connect.__name__),)))
-                    told.append([row["type"] for row in await store.list_events()])
-            told.append([row["type"] for row in await store.list_events()])
-        return told
+                    types.append([row["type"] for row in await store.list_events()])
+            types.append([row["type"] for row in await store.list_events()])
+        return types
 
     assert asyncio.run(scenario()) == [
         ["stranger"],
@@ -179,13 +183,15 @@ async def names_of_sessions(url: str) -> set[str]:
     return {str(row["application_name"]) for row in found if row["pid"] not in before}
 
 
-@pytest.mark.parametrize("pooled", [False, True])
-def test_every_session_of_a_store_is_named_as_ours(postgres_url: str, *, pooled: bool) -> None:
+@pytest.mark.parametrize("through_pooler", [False, True])
+def test_every_session_of_a_store_is_named_as_ours(
+    postgres_url: str, *, through_pooler: bool
+) -> None:
     """Also behind a pooler that opens sessions under a name of its own."""
     real = asyncpg.connect
 
     async def connect(url: str, *, server_settings: dict[str, str], **rest: Any) -> Any:
-        named = {"application_name": "pooler"} if pooled else {}
+        named = {"application_name": "pooler"} if through_pooler else {}
         return await real(url, server_settings={**server_settings, **named}, **rest)
 
     with patched(asyncpg, connect=connect):
@@ -226,12 +232,12 @@ async def busy(url: str, *, seed: int, many: int) -> tuple[list[object], set[obj
         for number in range(many):
             await store.commit(Change("", (), (event(f"{name}.{number}"),)))
 
-    async def follow(store: postgres.PostgresStore, told: list[object]) -> None:
+    async def follow(store: postgres.PostgresStore, types: list[object]) -> None:
         after = newest = 0
         while True:
             last = done.is_set()
             for row in await store.list_events(after=after, limit=7):
-                told.append(row["type"])
+                types.append(row["type"])
                 after = cast(int, row["position"])
             found = await store.newest_event()
             assert found >= newest, "the horizon went back"
@@ -239,9 +245,9 @@ async def busy(url: str, *, seed: int, many: int) -> tuple[list[object], set[obj
             if last and after == newest:
                 return
 
-    told: list[object] = []
+    types: list[object] = []
     async with open_store(url) as one, open_store(url) as two, elsewhere(url) as other:
-        following = asyncio.create_task(follow(two, told))
+        following = asyncio.create_task(follow(two, types))
         strangers = [asyncio.create_task(strange(place)) for place in (url, url, other)]
         await asyncio.gather(
             *(dawdle(f"neighbour {n}") for n in range(3)), write(one, "one"), write(two, "two")
@@ -249,19 +255,19 @@ async def busy(url: str, *, seed: int, many: int) -> tuple[list[object], set[obj
         done.set()
         await asyncio.gather(following, *strangers)
     names = ("neighbour 0", "neighbour 1", "neighbour 2", "one", "two")
-    return told, {f"{name}.{number}" for name in names for number in range(many)}
+    return types, {f"{name}.{number}" for name in names for number in range(many)}
 
 
 def test_beside_strangers_none_is_skipped_none_told_twice_and_nothing_goes_back(url: str) -> None:
-    told, committed = asyncio.run(busy(url, seed=7, many=60))
-    assert len(told) == len(committed)
-    assert set(told) == committed
+    types, committed = asyncio.run(busy(url, seed=7, many=60))
+    assert len(types) == len(committed)
+    assert set(types) == committed
 
 
 def test_ablation_if_neighbours_are_taken_for_strangers_some_are_skipped(
     postgres_url: str, tally
 ) -> None:
     with patched(horizon, FOREIGN_TRANSACTIONS=EVERYBODY):
-        told, committed = asyncio.run(busy(postgres_url, seed=7, many=60))
-    assert set(told) < committed
+        types, committed = asyncio.run(busy(postgres_url, seed=7, many=60))
+    assert set(types) < committed
     tally.add("ablations")

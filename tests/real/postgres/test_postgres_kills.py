@@ -13,7 +13,7 @@ from tenure.core.errors import StoreError
 from tenure.core.records import JournalRecord, OperationRecord
 from tenure.ports.store import Change
 from tenure.testing.contracts.store_rows import operation
-from tests.real.postgres.test_postgres_lost_connections import raised
+from tests.real.postgres.test_postgres_lost_connections import raise_revision
 from tests.real.support.postgres import eventually, open_store
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
@@ -21,7 +21,7 @@ KILLS = 4
 CALLERS = 40
 
 
-async def _grown(store, length: int) -> bool:
+async def _has_grown(store, length: int) -> bool:
     return int(await store.count_rows(JournalRecord, {})) >= length
 
 
@@ -29,7 +29,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(own_postgres, tally
     async def raise_on(store, name: str, stop: asyncio.Event) -> int:
         revision = 0
         while not stop.is_set():
-            assert await store.commit(raised(revision, name)) is None, (name, revision)
+            assert await store.commit(raise_revision(revision, name)) is None, (name, revision)
             revision += 1
         return revision
 
@@ -41,7 +41,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(own_postgres, tally
             callers = [asyncio.ensure_future(raise_on(store, name, stop)) for name in names]
             for _ in range(KILLS):
                 grown = await store.count_rows(JournalRecord, {}) + CALLERS
-                await eventually(partial(_grown, store, grown))
+                await eventually(partial(_has_grown, store, grown))
                 own_postgres.kill()
                 tally.add("kills")
                 await asyncio.to_thread(own_postgres.start)
@@ -58,16 +58,18 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(own_postgres, tally
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [("fsync=off", "fsync = off"), ("full_page_writes=off", "full_page_writes"),
      ("default_transaction_read_only=on", "read-only")],
 )  # fmt: skip
-def test_a_server_that_would_lose_records_is_refused(own_postgres, setting: str, said: str) -> None:
+def test_a_server_that_would_lose_records_is_refused(
+    own_postgres, setting: str, message: str
+) -> None:
     own_postgres.halt()
     own_postgres.start(setting)
 
     async def scenario() -> None:
-        with pytest.raises(StoreError, match=said):
+        with pytest.raises(StoreError, match=message):
             async with open_store(own_postgres.url):
                 pass
 

@@ -46,30 +46,34 @@ def plane(store: postgres.PostgresStore) -> Any:
     return SimpleNamespace(store=store, entropy=SystemEntropy())
 
 
-async def claimed(store: postgres.PostgresStore) -> list[str]:
+async def claim(store: postgres.PostgresStore) -> list[str]:
     return [one.id for one in await store.claim(Queue.OPERATIONS, "me", limit=9)]
 
 
-async def taken(url: str, *, writer: float = 0.0, claimer: float = 0.0, left: float) -> list[str]:
+async def claim_after_lease(
+    url: str, *, writer: float = 0.0, claimer: float = 0.0, seconds_left: float
+) -> list[str]:
     """What one store takes of a worker whose lease another has put, and renewed, for so long."""
     async with off_by(url, writer) as theirs, off_by(url, claimer) as ours:
         held = (operation("a", worker="them"), lease("them", theirs.now() + 60))
         await theirs.commit(Change("", (), held))
         key = ("worker/them",)
-        renewed = Set("lease", key, {"until": theirs.now() + left})
+        renewed = Set("lease", key, {"until": theirs.now() + seconds_left})
         guard = Is("lease", key, {"token": 1})
         assert await theirs.commit(Change("", (guard,), (renewed,))) is None
-        return await claimed(ours)
+        return await claim(ours)
 
 
-@pytest.mark.parametrize(("left", "found"), [(60.0, []), (-0.001, ["a"])])
+@pytest.mark.parametrize(("seconds_left", "found"), [(60.0, []), (-0.001, ["a"])])
 @pytest.mark.parametrize("skew", [-HOUR, HOUR])
 @pytest.mark.parametrize("who", ["writer", "claimer"])
 def test_a_wrong_clock_takes_no_live_lease_and_keeps_no_dead_one(
-    postgres_url: str, who: str, skew: float, left: float, found: list[str]
+    postgres_url: str, who: str, skew: float, seconds_left: float, found: list[str]
 ) -> None:
     skewed: dict[str, Any] = {who: skew}
-    assert asyncio.run(taken(postgres_url, left=left, **skewed)) == found
+    assert (
+        asyncio.run(claim_after_lease(postgres_url, seconds_left=seconds_left, **skewed)) == found
+    )
 
 
 def test_ablation_by_the_processes_own_idea_of_time_a_live_lease_is_taken(
@@ -81,7 +85,7 @@ def test_ablation_by_the_processes_own_idea_of_time_a_live_lease_is_taken(
         init(self, types, uses_server_time=False)
 
     monkeypatch.setattr(Functions, "__init__", not_judging)
-    assert asyncio.run(taken(postgres_url, writer=-HOUR, left=60.0)) == ["a"]
+    assert asyncio.run(claim_after_lease(postgres_url, writer=-HOUR, seconds_left=60.0)) == ["a"]
     tally.add("ablations")
 
 

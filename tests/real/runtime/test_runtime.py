@@ -45,12 +45,12 @@ pytestmark = pytest.mark.timeout(300)
 def unready(runtime, *words):
     """It is never ready, and once it has got so far these words are said of it."""
 
-    def said():
+    def message():
         status = run(runtime.wait_ready(key(), seconds=0.5))
         assert status.presence is Presence.STARTING
         return all(word in status.said for word in words)
 
-    assert runtimes.until(said), words
+    assert runtimes.until(message), words
 
 
 def test_an_agent_on_another_port_is_never_ready(root, runtime):
@@ -154,16 +154,16 @@ def test_a_program_that_cannot_be_started_says_why(root, runtime, tmp_path, name
 
 def test_what_is_said_is_bounded_and_fit_for_a_terminal(root, runtime):
     text = "print('x' * 5000 + '\\x1b[31m'); raise SystemExit(1)"
-    said = run_to_end(runtime, program(text)).said
-    assert said.startswith("it exited with code 1")
-    assert "\x1b" not in said
-    assert len(said.encode()) <= 2048
+    message = run_to_end(runtime, program(text)).said
+    assert message.startswith("it exited with code 1")
+    assert "\x1b" not in message
+    assert len(message.encode()) <= 2048
 
 
-@pytest.mark.parametrize("grouped", [True, False])
-def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(root, grouped):
+@pytest.mark.parametrize("has_group", [True, False])
+def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(root, has_group):
     with open_runtime(root, grace_seconds=0.3, end_seconds=300) as runtime:
-        if not grouped:
+        if not has_group:
             runtime._root.launcher = runtime._root.launcher._replace(groups=Groups())
         start_and_wait(runtime, agent("stubborn"))
         began = time.monotonic()

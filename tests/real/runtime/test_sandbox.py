@@ -30,7 +30,7 @@ needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubbl
 
 
 @pytest.fixture
-def wrapped(root, tmp_path):
+def sandboxed_runtime(root, tmp_path):
     (tmp_path / "plane").mkdir()
     (tmp_path / "plane" / "token").write_text("secret")
     path = os.environ["PATH"]
@@ -40,22 +40,22 @@ def wrapped(root, tmp_path):
 
 
 @needs_bwrap
-def test_a_sandboxed_agent_is_ready_and_goes_with_its_daemon(root, wrapped):
-    start_and_wait(wrapped, agent("forks"))
-    run(wrapped.remove(key()))
+def test_a_sandboxed_agent_is_ready_and_goes_with_its_daemon(root, sandboxed_runtime):
+    start_and_wait(sandboxed_runtime, agent("forks"))
+    run(sandboxed_runtime.remove(key()))
     assert all_ended(root)
 
 
 @needs_bwrap
-def test_a_sandboxed_tree_dies_with_its_keeper(root, wrapped):
-    start_and_wait(wrapped, agent("forks"))
+def test_a_sandboxed_tree_dies_with_its_keeper(root, sandboxed_runtime):
+    start_and_wait(sandboxed_runtime, agent("forks"))
     os.kill(runtimes.keepers(root)[0], signal.SIGKILL)
     assert runtimes.until(lambda: all_ended(root))
-    run(wrapped.remove(key()))
+    run(sandboxed_runtime.remove(key()))
 
 
 @needs_bwrap
-def test_a_sandboxed_agent_sees_and_writes_its_own_alone(root, wrapped, tmp_path):
+def test_a_sandboxed_agent_sees_and_writes_its_own_alone(root, sandboxed_runtime, tmp_path):
     text = f"""
 import os
 def tried(work):
@@ -67,8 +67,8 @@ print(tried(lambda: os.kill({os.getpid()}, 0)))
 print(os.listdir({str(root)!r}), os.getpid() < 10)
 open(os.environ["HOME"] + "/mine", "w").write("fine")
 """
-    run_to_end(wrapped, program(text))
-    lines = run(wrapped.logs(key())).splitlines()
+    run_to_end(sandboxed_runtime, program(text))
+    lines = run(sandboxed_runtime.logs(key())).splitlines()
     assert lines == [
         "FileNotFoundError",
         "OSError",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from proofs.kills.audit import AGAIN, LINEAR, Said, Wanted, lines_of, shelves_of
+from proofs.kills.audit import AGAIN, LINEAR, ChildLine, LabelledRequest, lines_of, shelves_of
 from proofs.kills.kill9 import TENANT, all_ended
 from proofs.subjects import ABLATIONS
 from tenure.app.operations import admission, reads
@@ -71,18 +71,18 @@ SEEN_SECONDS = 60.0
 CALLERS = 12
 
 
-def begun(ending: ExitStack, *given, **named) -> Worker:
-    worker = Worker(*given, **named)
+def start_worker(ending: ExitStack, *args, **kwargs) -> Worker:
+    worker = Worker(*args, **kwargs)
     ending.callback(worker.kill)
     return worker
 
 
-def counted(tally, promise: int, stack: Stack, cases: int) -> None:
+def add_to_tally(tally, promise: int, stack: Stack, cases: int) -> None:
     assert cases > 0
     tally.add(f"promise_{promise}_on_{stack.name}", cases)
 
 
-def opened(stack: Stack, directory):
+def open_plane(stack: Stack, directory):
     """A plane of this process on the same stack and the same world."""
     return running(stack.settings(), plans=PLANS, providers=providers_in(directory / "world"))
 
@@ -91,28 +91,28 @@ def test_what_killed_workers_have_acknowledged_ends_and_nothing_else_is_left(
     stack, tmp_path, tally, ending
 ):
     abreast = 2 if stack.is_shared else 1
-    workers = [begun(ending, stack, tmp_path, life) for life in range(abreast)]
+    workers = [start_worker(ending, stack, tmp_path, life) for life in range(abreast)]
     for kill in range(KILLS):
         dying = workers[kill % abreast]
         dying.wait_for("accepted", count=8)
         dying.kill()
         tally.add("kills")
-        workers[kill % abreast] = begun(ending, stack, tmp_path, kill + abreast)
+        workers[kill % abreast] = start_worker(ending, stack, tmp_path, kill + abreast)
     workers[0].wait_for("ended", count=5)
     for worker in workers:
         worker.kill()
         tally.add("kills")
     report = finish_and_audit(stack, tmp_path)
     assert report.succeeded > report.compensated > 0
-    counted(tally, 1, stack, report.acknowledged)
-    counted(tally, 2, stack, report.operations)
+    add_to_tally(tally, 1, stack, report.acknowledged)
+    add_to_tally(tally, 2, stack, report.operations)
 
 
 def test_an_effect_whose_worker_died_before_its_answer_is_never_repeated_nor_called_failed(
     stack, tmp_path, tally, ending
 ):
     done_by_the_dead(stack, tmp_path, tally, ending)
-    counted(tally, 6, stack, EFFECTS)
+    add_to_tally(tally, 6, stack, EFFECTS)
 
 
 def test_ablation_an_effect_that_is_repeated_unasked_is_seen(stack, tmp_path, tally, ending):
@@ -124,13 +124,13 @@ def test_ablation_an_effect_that_is_repeated_unasked_is_seen(stack, tmp_path, ta
 
 def done_by_the_dead(stack: Stack, directory: Path, tally, ending: ExitStack) -> None:
     """Kill a worker between its effects and their answers, let another go on, and count."""
-    worker = begun(ending, stack, directory, 0, most=-EFFECTS, held=True)
+    worker = start_worker(ending, stack, directory, 0, most=-EFFECTS, is_held=True)
     done_unheard_of(worker, directory)
     worker.kill()
     tally.add("kills")
 
     async def rest() -> None:
-        async with opened(stack, directory) as plane:
+        async with open_plane(stack, directory) as plane:
             await at_rest(plane, worker.accepted())
 
     asyncio.run(rest())
@@ -172,7 +172,7 @@ def test_a_worker_that_slept_through_its_end_commits_nothing_more(stack, tmp_pat
     assert not wrong, wrong
     tally.add("takeovers", stack.is_shared)
     finish_and_audit(stack, tmp_path)
-    counted(tally, 7, stack, len(taken))
+    add_to_tally(tally, 7, stack, len(taken))
 
 
 def test_ablation_a_worker_without_a_fence_is_seen_to_commit(stack, tmp_path, tally, ending):
@@ -190,15 +190,15 @@ def slept_through(
     The keys it was called for, and what is wrong.
     """
     runtime = shelves_of(directory / "world")["runtime"]
-    sleeper = begun(ending, stack, directory, 0, most=8, held=True, ablate=ablate)
+    sleeper = start_worker(ending, stack, directory, 0, most=8, is_held=True, ablate=ablate)
     sleeper.wait_for("accepted", count=6)
-    assert until(lambda: len(runtime.held()) >= AMID)
+    assert until(lambda: len(runtime.list_keys()) >= AMID)
     sleeper.tell(signal.SIGSTOP)
-    keys = runtime.held()
+    keys = runtime.list_keys()
     if stack.is_shared:
         watched = SEEN_SECONDS if ablate else WATCHED_SECONDS
         return keys, asyncio.run(_overtaken(stack, directory, sleeper, keys, watched))
-    second = begun(ending, stack, directory, 1, most=1, ablate=ablate)
+    second = start_worker(ending, stack, directory, 1, most=1, ablate=ablate)
     assert until(lambda: second.process.poll() is not None or second.accepted())
     if "StoreLocked" not in second.errors.read_text() or second.accepted():
         return keys, ["another was let in"]
@@ -256,12 +256,12 @@ async def _standing(store: Store, keys: list[str]) -> dict[str, object]:
 @pytest.mark.parametrize("stack", ["postgres_embedded", "postgres_temporal"], indirect=True)
 def test_an_effect_of_a_worker_that_slept_is_not_repeated(stack, tmp_path, tally, ending):
     """It was done before the worker slept; another learns that, and the sleeper adds nothing."""
-    sleeper = begun(ending, stack, tmp_path, 0, most=-EFFECTS, held=True)
+    sleeper = start_worker(ending, stack, tmp_path, 0, most=-EFFECTS, is_held=True)
     done_unheard_of(sleeper, tmp_path)
     sleeper.tell(signal.SIGSTOP)
 
     async def rest() -> None:
-        async with opened(stack, tmp_path) as plane:
+        async with open_plane(stack, tmp_path) as plane:
             await at_rest(plane, sleeper.accepted())
             before = await journals_in(plane.store, sleeper.accepted())
             let_answer(tmp_path / "world")
@@ -273,17 +273,17 @@ def test_an_effect_of_a_worker_that_slept_is_not_repeated(stack, tmp_path, tally
     assert sleeper.process.poll() is None
     written_once(tmp_path)
     tally.add("takeovers")
-    counted(tally, 7, stack, EFFECTS)
+    add_to_tally(tally, 7, stack, EFFECTS)
 
 
 def test_a_key_is_one_operation_whoever_sends_it_again(stack, tmp_path, tally, ending):
-    worker = begun(ending, stack, tmp_path, 0, most=6)
+    worker = start_worker(ending, stack, tmp_path, 0, most=6)
     worker.wait_for("ended", count=6)
     worker.kill()
     tally.add("kills")
     cases = asyncio.run(_sent_again(stack, tmp_path, worker.accepted()))
     finish_and_audit(stack, tmp_path)
-    counted(tally, 10, stack, cases)
+    add_to_tally(tally, 10, stack, cases)
 
 
 def test_ablation_a_key_that_is_not_kept_is_seen(stack, tmp_path, tally):
@@ -294,7 +294,10 @@ def test_ablation_a_key_that_is_not_kept_is_seen(stack, tmp_path, tally):
 
 async def _sent_again(stack: Stack, directory: Path, first: list[str]) -> int:
     """One key from many, to two planes; then those of a dead worker. How many there were."""
-    async with opened(stack, directory) as plane, opened_beside(stack, directory, plane) as other:
+    async with (
+        open_plane(stack, directory) as plane,
+        opened_beside(stack, directory, plane) as other,
+    ):
         same = Accept("linear", input={"label": "9-0", "refuse": ""}, idempotency_key="9-0")
         asked = [admission.accept(one, same) for one in (plane, other) * CALLERS]
         told = {one.id for one in await asyncio.gather(*asked)}
@@ -302,7 +305,7 @@ async def _sent_again(stack: Stack, directory: Path, first: list[str]) -> int:
         with pytest.raises(Conflict, match="another request"):
             await admission.accept(other, Accept("pivot", idempotency_key="9-0"))
         # What the dead worker had been told, it would be told again.
-        wanted = [Wanted(0, number) for number in range(AGAIN)]
+        wanted = [LabelledRequest(0, number) for number in range(AGAIN)]
         resent = [await admission.accept(other, one.command()) for one in wanted]
         assert {one.id for one in resent} <= set(first)
         assert await all_ended(plane, OVERTAKEN_SECONDS)
@@ -311,20 +314,22 @@ async def _sent_again(stack: Stack, directory: Path, first: list[str]) -> int:
 
 def opened_beside(stack: Stack, directory, plane):
     """Another plane on the same store; on a file, which admits one, the same again."""
-    return opened(stack, directory) if stack.is_shared else nullcontext(plane)
+    return open_plane(stack, directory) if stack.is_shared else nullcontext(plane)
 
 
 def test_workers_of_two_releases_finish_what_either_began(stack, tmp_path, tally, ending):
     """The newer one is killed, and the older one takes over what it cannot perform: it lets go."""
-    older = begun(ending, stack, tmp_path, 0, slow=1.0)
+    older = start_worker(ending, stack, tmp_path, 0, slow=1.0)
     older.wait_for("accepted", count=6)
-    first: Said | None = None
+    first: ChildLine | None = None
     if stack.is_shared:
-        first = _taken_over_in_vain(older, begun(ending, stack, tmp_path, 1, held=True, newer=True))
+        first = _taken_over_in_vain(
+            older, start_worker(ending, stack, tmp_path, 1, is_held=True, newer=True)
+        )
         tally.add("kills")
     else:
         older.kill()
-    newer = begun(ending, stack, tmp_path, 2 if stack.is_shared else 1, slow=1.0, newer=True)
+    newer = start_worker(ending, stack, tmp_path, 2 if stack.is_shared else 1, slow=1.0, newer=True)
     end = time.monotonic() + OVERTAKEN_SECONDS
     while first and first not in lines_of([newer.said]):
         assert newer.process.poll() is None
@@ -339,16 +344,16 @@ def test_workers_of_two_releases_finish_what_either_began(stack, tmp_path, tally
     plans = asyncio.run(_plans_in(stack, tmp_path))
     assert plans[LINEAR.digest] > 0
     assert plans[LINEAR_2.digest] > 0
-    counted(tally, 23, stack, plans.total())
+    add_to_tally(tally, 23, stack, plans.total())
 
 
-def _taken_over_in_vain(older: Worker, newer: Worker) -> Said:
+def _taken_over_in_vain(older: Worker, newer: Worker) -> ChildLine:
     """Kill the newer one amid its own plan; what another of them must say then."""
     mine = until(lambda: [one for one in lines_of([newer.said]) if one.rest == "1-0"])
     newer.kill()
     only = f"{LINEAR_2.name}@{LINEAR_2.version}"
     assert until(lambda: only in older.errors.read_text(), OVERTAKEN_SECONDS), "it has not tried"
-    return Said("ended", mine[0].operation, OperationState.SUCCEEDED)
+    return ChildLine("ended", mine[0].operation, OperationState.SUCCEEDED)
 
 
 async def _plans_in(stack: Stack, directory: Path) -> Counter[str]:
@@ -369,7 +374,7 @@ def test_ablation_an_operation_that_does_not_keep_its_plan_is_seen(stack, tmp_pa
         plan = catalogue._by_digest.get(digest)
         return None if plan is None else catalogue.newest(plan.name)
 
-    older = begun(ending, stack, tmp_path, 0, slow=1.0)
+    older = start_worker(ending, stack, tmp_path, 0, slow=1.0)
     older.wait_for("accepted", count=6)
     older.kill()
     with patched(Catalogue, find=newest), pytest.raises(AssertionError):

@@ -65,7 +65,7 @@ async def no_orphans(stage: AgentStack) -> Cases:
     """P3: what turns up late and what nobody remembers goes; what lives stays."""
     await stage.make("alpha")
     forgotten = await stage.leave("forgotten")
-    late = await stage.leave("late", watched=True)
+    late = await stage.leave("late", is_watched=True)
     living = stage.world.things.keys() - {forgotten, late}
     driver = Driver(stage.plane, clock=SystemClock(), policy=ReconcilePolicy())
     with patched(orphans, GRACE_SECONDS=0.0, APART_SECONDS=APART_SECONDS):
@@ -119,28 +119,28 @@ async def closes_first(stage: AgentStack) -> Cases:
     (uid,) = await stage.make("alpha")
     await stage.make("beta", parent="alpha")
     served = await _is_let(invocations.address_of(plane, CALLER, "alpha"))
-    tried: Cases = [("an open agent", [] if served else ["it is not served"])]
+    results: Cases = [("an open agent", [] if served else ["it is not served"])]
     await agents.suspend_agent(plane, CALLER, "alpha")
     served = await _is_let(invocations.address_of(plane, CALLER, "alpha"))
-    tried.append(("a suspend", ["it is served after that"] if served else []))
+    results.append(("a suspend", ["it is served after that"] if served else []))
     await stage.rest()
     minted = stage.fakes.credentials.door.is_open(uid)
-    tried.append(("a suspended agent", ["something is minted for it"] if minted else []))
+    results.append(("a suspended agent", ["something is minted for it"] if minted else []))
     await stage.verb("resume", "alpha")
     await agents.delete_agent(plane, CALLER, "alpha")
     served = await _is_let(invocations.address_of(plane, CALLER, "alpha"))
-    tried.append(("a delete", ["it is served after that"] if served else []))
+    results.append(("a delete", ["it is served after that"] if served else []))
     child = agents.create_agent(plane, CALLER, spec_of("gamma", parent="alpha"))
-    tried.append(("a child of it", ["it was accepted"] if await _is_let(child) else []))
+    results.append(("a child of it", ["it was accepted"] if await _is_let(child) else []))
     await stage.rest()
     left = sorted(stage.world.things)
-    tried.append(("what it owned", [f"{left} are left"] if left else []))
-    return tried
+    results.append(("what it owned", [f"{left} are left"] if left else []))
+    return results
 
 
-async def _is_let(asked: Awaitable[object]) -> bool:
+async def _is_let(request: Awaitable[object]) -> bool:
     try:
-        await asked
+        await request
     except CallerError:
         return False
     return True
@@ -191,12 +191,12 @@ async def audit_tells(stage: AgentStack) -> Cases:
     rows = await stage.store.list_rows(AuditRecord, {}, limit=PAGE)
     whole = {(row.position,): row._asdict() for row in rows}
     verdict = await audit.verify(stage.plane)
-    tried: Cases = [("untouched", [] if verdict.broken is None else [str(verdict)])]
+    results: Cases = [("untouched", [] if verdict.broken is None else [str(verdict)])]
     for what, position, harmed in harms(whole):
         await stage.write_audit(harmed)
         seen = (await audit.verify(stage.plane, head=verdict.head)).broken
-        tried.append((f"{what} at {position}", [] if seen is not None else ["it was not found"]))
-    return tried
+        results.append((f"{what} at {position}", [] if seen is not None else ["it was not found"]))
+    return results
 
 
 async def flood_is_bounded(stage: AgentStack) -> Cases:
@@ -214,15 +214,15 @@ async def flood_is_bounded(stage: AgentStack) -> Cases:
         http_state = HttpState(stage.plane, bounds=BOUNDS)
     async with serving(http_state, Listen(port=0)) as address:
         for number in range(FLOOD):
-            wanted = {
+            spec = {
                 "name": f"agent-{number}", "roles": ["reader"],
                 "runtime": {"command": ["agent"], "ready_seconds": 60.0},
                 "credentials": [{"audience": "https://tool", "scopes": ["tool:use"]}],
             }  # fmt: skip
-            status, body = await asyncio.to_thread(asked, address, loud, wanted)
+            status, body = await asyncio.to_thread(ask, address, loud, spec)
             seen[status] += 1
             accepted += [body["id"]] if status == 202 else []
-        polite, _ = await asyncio.to_thread(asked, address, quiet, None)
+        polite, _ = await asyncio.to_thread(ask, address, quiet, None)
     wait = partial(reads.wait, stage.plane, "loud", seconds=END_SECONDS)
     ends = [await wait(name) for name in accepted]
     held = Counter(thing.key.agent for thing in stage.world.things.values())
@@ -235,13 +235,13 @@ async def flood_is_bounded(stage: AgentStack) -> Cases:
     ]
 
 
-def asked(address: str, token: str, wanted: object) -> tuple[int, Any]:
+def ask(address: str, token: str, spec: object) -> tuple[int, Any]:
     """Create this agent, or list all."""
     host = address.removeprefix("http://")
     connection = HTTPConnection(host, timeout=60)
     try:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        body = None if wanted is None else json.dumps(wanted)
+        body = None if spec is None else json.dumps(spec)
         connection.request("POST" if body else "GET", "/v1/agents", body, headers)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
@@ -265,7 +265,7 @@ OFF: dict[int, Callable[[], AbstractContextManager[None]]] = {
 """A safeguard that each of them rests on, taken out."""
 
 
-def tried(promise: int, stack: Stack) -> Cases:
+def results(promise: int, stack: Stack) -> Cases:
     async def main() -> Cases:
         async with open_agent_stack(stack) as stage:
             return await CHECKS[promise](stage)
@@ -275,7 +275,7 @@ def tried(promise: int, stack: Stack) -> Cases:
 
 @pytest.mark.parametrize("promise", CHECKS)
 def test_a_promise_about_agents_holds_on_a_stack(promise, stack, tally):
-    cases = tried(promise, stack)
+    cases = results(promise, stack)
     wrong = [f"{what}: {sentence}" for what, found in cases for sentence in found]
     assert not wrong, "\n".join(wrong[:10])
     assert cases
@@ -285,6 +285,6 @@ def test_a_promise_about_agents_holds_on_a_stack(promise, stack, tally):
 @pytest.mark.parametrize("promise", CHECKS)
 def test_ablation_without_its_safeguard_it_is_seen_to_break(promise, stack, tally):
     with OFF[promise]():
-        cases = tried(promise, stack)
+        cases = results(promise, stack)
     assert any(found for _, found in cases)
     tally.add("ablations")

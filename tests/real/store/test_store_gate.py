@@ -309,7 +309,7 @@ def test_a_full_disk_is_refused_until_there_is_room(disk: Path) -> None:
 def test_a_file_that_the_system_does_not_open_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_more(*_given: object) -> None:
+    def no_more(*_args: object) -> None:
         raise OSError(24, "Too many open files")
 
     make(tmp_path / "a.db", FIRST)
@@ -349,7 +349,7 @@ def test_a_reader_sees_what_is_committed_and_can_write_nothing(tmp_path: Path) -
 def test_an_interrupt_while_opening_lets_go_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_given: object) -> None:
+    def interrupt(*_args: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(gate, "configure", interrupt)

@@ -33,7 +33,7 @@ FRAME = FRAME_HEADER + PAGE
 MIGRATIONS = read_migrations(Path(sqlite.__file__).parent / "migrations")
 
 
-class Written(NamedTuple):
+class CrashedFile(NamedTuple):
     """A store as a crash finds it, and how long its log was at each acknowledgement."""
 
     folder: Path
@@ -42,11 +42,11 @@ class Written(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def written() -> Iterator[Written]:
+def crashed_file() -> Iterator[CrashedFile]:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
         folder = Path(name)
         sizes = asyncio.run(write(folder))
-        yield Written(folder, (folder / "crashed-wal").read_bytes(), sizes)
+        yield CrashedFile(folder, (folder / "crashed-wal").read_bytes(), sizes)
 
 
 async def write(folder: Path) -> list[int]:
@@ -66,12 +66,12 @@ async def write(folder: Path) -> list[int]:
     return sizes
 
 
-def commits_after(written: Written, log: bytes) -> int:
+def commits_after(crashed_file: CrashedFile, log: bytes) -> int:
     """Open a copy with this log; how many commits it holds, which must be the first ones."""
-    path = written.folder / "cut"
+    path = crashed_file.folder / "cut"
     for end in ("-wal", "-shm"):
         Path(f"{path}{end}").unlink(missing_ok=True)
-    shutil.copy(written.folder / "crashed", path)
+    shutil.copy(crashed_file.folder / "crashed", path)
     Path(f"{path}-wal").write_bytes(log)
     file = gate.open_file(path, MIGRATIONS)
     try:
@@ -96,31 +96,33 @@ def commits_after(written: Written, log: bytes) -> int:
     return count
 
 
-def places(written: Written) -> list[int]:
+def places(crashed_file: CrashedFile) -> list[int]:
     """Every frame's edge, the middle of its header and of its page; some of the log's header."""
     found = [0, 1, HEADER // 2, HEADER - 1]
-    for start in range(HEADER, len(written.log), FRAME):
+    for start in range(HEADER, len(crashed_file.log), FRAME):
         found += [start, start + FRAME_HEADER // 2, start + FRAME_HEADER + PAGE // 2]
-    return [*found, len(written.log)]
+    return [*found, len(crashed_file.log)]
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_cut_log_leaves_exactly_the_commits_that_it_holds(
-    written: Written, tally, part: int
+    crashed_file: CrashedFile, tally, part: int
 ) -> None:
-    assert len(places(written)) >= 3000
-    cuts = places(written)[part::PARTS]
+    assert len(places(crashed_file)) >= 3000
+    cuts = places(crashed_file)[part::PARTS]
     for cut in cuts:
-        durable = sum(size <= cut for size in written.sizes)
-        assert commits_after(written, written.log[:cut]) == durable, f"cut at byte {cut}"
+        durable = sum(size <= cut for size in crashed_file.sizes)
+        assert commits_after(crashed_file, crashed_file.log[:cut]) == durable, f"cut at byte {cut}"
     tally.add("torn_logs", len(cuts))
 
 
-def test_a_damaged_log_leaves_the_commits_before_the_damage(written: Written, tally) -> None:
-    spots = places(written)[5:-1:4]
+def test_a_damaged_log_leaves_the_commits_before_the_damage(
+    crashed_file: CrashedFile, tally
+) -> None:
+    spots = places(crashed_file)[5:-1:4]
     for spot in spots:
-        log = bytearray(written.log)
+        log = bytearray(crashed_file.log)
         log[spot] ^= 0x40
-        durable = sum(size <= spot for size in written.sizes)
-        assert commits_after(written, bytes(log)) == durable, f"damaged at byte {spot}"
+        durable = sum(size <= spot for size in crashed_file.sizes)
+        assert commits_after(crashed_file, bytes(log)) == durable, f"damaged at byte {spot}"
     tally.add("torn_logs", len(spots))

@@ -38,14 +38,14 @@ def _acknowledged_first(
     durable = _committed(committer, change)
     if not change.is_new_work:
         return durable
-    durable.add_done_callback(lambda done: done.cancelled() or done.exception())
+    durable.add_done_callback(lambda future: future.cancelled() or future.exception())
     hasty: asyncio.Future[CommitRefusal | None] = asyncio.get_running_loop().create_future()
     hasty.set_result(None)
     return hasty
 
 
 @contextmanager
-def _unfenced() -> Iterator[None]:
+def _fence_off() -> Iterator[None]:
     """Guard no token, do not renew the lease, and go on when both are lost.
 
     Two other safeguards could hide that.  Temporal cancels an activity that has slept, so no
@@ -74,8 +74,8 @@ def _unfenced() -> Iterator[None]:
         yield
 
 
-def _tokenless(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {column: value for column, value in said.items() if column != "token"}
+def _tokenless(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {column: value for column, value in columns.items() if column != "token"}
 
 
 _UNLOCKED = SimpleNamespace(LOCK_EX=0, LOCK_NB=0, flock=lambda *_: None)
@@ -83,7 +83,7 @@ OFF: dict[str, AbstractContextManager[None]] = {
     "epoch_checked": patched(tokens, _is_current=lambda *_: True),
     "held_until_confirmed": patched(Pause, why=property(lambda _: "")),
     "durable_first": patched(PostgresCommitter, commit=_acknowledged_first),
-    "fenced": _unfenced(),
+    "fenced": _fence_off(),
     "file_locked": patched(location, fcntl=_UNLOCKED),
     "providers_stay": patched(restore, is_sound=lambda *_: False),
 }

@@ -38,10 +38,10 @@ class AgentStack:
         self.world = world
         self.fakes = fakes
 
-    async def make(self, *names: str, **given: object) -> list[str]:
+    async def make(self, *names: str, **kwargs: object) -> list[str]:
         """Agents that are READY; their uids."""
         asked = [
-            await agents.create_agent(self.plane, CALLER, spec_of(name, **given)) for name in names
+            await agents.create_agent(self.plane, CALLER, spec_of(name, **kwargs)) for name in names
         ]
         await self.rest()
         return [one.agent for one in asked]
@@ -55,12 +55,12 @@ class AgentStack:
         """Everything has ended."""
         assert await all_ended(self.plane, END_SECONDS)
 
-    async def leave(self, name: str, *, watched: bool = False) -> tuple[str, str]:
+    async def leave(self, name: str, *, is_watched: bool = False) -> tuple[str, str]:
         """A runtime that is there again after its agent was deleted; where it stands."""
         (uid,) = await self.make(name)
         (thing,) = self.world.holds(provider="runtime", agent=uid)
         await self.verb("delete", name)
-        if not watched:
+        if not is_watched:
             stones = await self.plane.store.list_rows(TombstoneRecord, {}, limit=PAGE)
             drops = [Drop("tombstone", (str(s.operation), s.step)) for s in stones]
             await self.plane.store.commit(Change("", (), tuple(drops)))

@@ -86,7 +86,7 @@ class Process:
         return lived
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self._process is not None and self._process.poll() is not None
 
 
@@ -179,12 +179,12 @@ class Chaos:
 
     async def _ready(self, port: int) -> None:
         async with asyncio.timeout(120):
-            while (await self._sent(port, "GET", "/readyz", None, "")).status != 200:  # noqa: ASYNC110
+            while (await self._request(port, "GET", "/readyz", None, "")).status != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
     # -------------------------------------------------------------------------------------- asking
 
-    async def _sent(self, port: int, method: str, path: str, body: object, key: str) -> Answer:
+    async def _request(self, port: int, method: str, path: str, body: object, key: str) -> Answer:
         """One request on a connection of its own; status 0: nobody has answered it whole."""
         text = b"" if body is None else json.dumps(body).encode()
         head = (
@@ -215,7 +215,7 @@ class Chaos:
         while True:
             heard = [port for port in self.ports if port not in self._mute]
             port = self.chance.choice(heard or self.ports)
-            answer = await self._sent(port, method, path, body, key)
+            answer = await self._request(port, method, path, body, key)
             kind = "changes" if key else "looks"
             self.counts[kind] += 1
             if 0 < answer.status < 500 and answer.status != 429:
@@ -235,7 +235,7 @@ class Chaos:
         if answer.status != 202:
             self.wrong.append(f"{method} {path} was answered {answer.status}: {answer.body}")
             return ""
-        self._promised(answer)
+        self._note_promise(answer)
         if self.chance.random() < 0.1:  # the same again, maybe to another process
             again = await self.ask(method, path, body, key=key)
             self.counts["again"] += 1
@@ -253,7 +253,7 @@ class Chaos:
             if found.body["state"] in ENDS:
                 return str(found.body["state"])
 
-    def _promised(self, answer: Answer) -> None:
+    def _note_promise(self, answer: Answer) -> None:
         body = answer.body
         promise = resource_checker.Promise(body["id"], body["kind"], body["agent"])
         self.promises[body["id"]] = promise
@@ -333,7 +333,7 @@ class Chaos:
         while True:
             await asyncio.sleep(0.5)
             for process in (*self.apis, *self.workers):
-                if process.ended:
+                if process.has_ended:
                     self.counts["ended_by_itself"] += 1
                     process.start()
 
@@ -416,9 +416,9 @@ class Chaos:
         listed = {one["name"]: one["state"] for one in answer.body["items"]}
         promises = list(self.promises.values())
         look = asyncio.to_thread(
-            resource_checker.check, self.home, promises, listed=listed, store=store
+            resource_checker.check, self.home, promises, listed_agents=listed, store=store
         )
-        return [*(await look), *self._told(store)]
+        return [*(await look), *self._told_events(store)]
 
     async def _tables(self) -> dict[str, list[dict[str, Any]]]:
         """Every table, read from the server itself in one look."""
@@ -437,7 +437,7 @@ class Chaos:
         finally:
             await base.close()
 
-    def _told(self, store: Mapping[str, list[dict[str, Any]]]) -> Iterator[str]:
+    def _told_events(self, store: Mapping[str, list[dict[str, Any]]]) -> Iterator[str]:
         """Every event was told once, those of an agent in order; none is gone before its time."""
         told: dict[str, list[int]] = {}
         for agent, sequence, _ in self.told:
@@ -451,7 +451,7 @@ class Chaos:
             yield f"{len(kept)} events are kept and {len(self.told)} were told"
 
     @property
-    def answered(self) -> float:
+    def answered_share(self) -> float:
         """The share of all requests, sent once or again, that got an answer."""
         asked = self.counts["changes"] + self.counts["looks"]
         return self.answers / max(asked, 1)

@@ -161,7 +161,7 @@ class ControlPlane:
             found = line.answers()
         return found[0] if found else Answer(0, None)
 
-    def ended(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+    def request_and_wait(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """Ask for an operation and wait until it has ended or is stuck."""
         told: dict[str, Any] = self.ask(method, path, body, wait=60).body
         while told["state"] in MOVING:

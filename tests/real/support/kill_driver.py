@@ -111,20 +111,20 @@ class Driver:
         """
         for attempt in range(ATTEMPTS):
             lines = self._ask_for(plan, step, others=0 if attempt > 3 else 3)
-            if self._caught(plan, step, how):
+            if self._was_caught(plan, step, how):
                 self._note(lines, is_locked=True)
                 break
             self.plane.tell(signal.SIGCONT)
             self._note(lines, is_locked=True)
             self._await_quiet(since=time.monotonic())  # nothing holds it up from here on
-            self._fleet = self._listed()
+            self._fleet = self._list_agents()
             self._thin_out()
         else:
             raise AssertionError(f"{plan}/{step} was never caught")
-        self._died()
+        self._restart_after_death()
         self.recover()
 
-    def _caught(self, plan: str, step: str, how: How) -> bool:
+    def _was_caught(self, plan: str, step: str, how: How) -> bool:
         """Whether the plane was caught in this step, and killed."""
         with ExitStack() as stack:
             watch = stack.enter_context(closing(Watch(self.plane)))
@@ -144,12 +144,12 @@ class Driver:
         time.sleep(self.chance.uniform(0.0, seconds))
         self.plane.kill()
         self._note(lines)
-        self._died()
+        self._restart_after_death()
         if self.chance.random() < 0.5:  # and once more while it comes up again
             self.plane.begin()
             time.sleep(self.chance.uniform(0.0, 1.2))
             self.plane.kill()
-            self._died()
+            self._restart_after_death()
         self.recover()
 
     def _run_until(self, watch: Watch, plan: str, step: str) -> bool:
@@ -204,7 +204,7 @@ class Driver:
                     assert answer.status in others, answer
             line.close()
 
-    def _died(self) -> None:
+    def _restart_after_death(self) -> None:
         """Write down where the dead plane stood."""
         self.kills += 1
         self.inside.update(steps_in_flight(self.plane.home))
@@ -214,9 +214,9 @@ class Driver:
         self.plane.start()
         while True:
             self._await_quiet(since=self.plane.started_at)
-            items = self._listed()
+            items = self._list_agents()
             listed = {item["name"]: item["state"] for item in items}
-            wrong = resource_checker.check(self.plane.home, self.promises, listed=listed)
+            wrong = resource_checker.check(self.plane.home, self.promises, listed_agents=listed)
             took = time.monotonic() - self.plane.started_at
             self.slowest_seconds = max(self.slowest_seconds, took)
             if not wrong:
@@ -224,7 +224,7 @@ class Driver:
                 return
             assert took < SETTLE_SECONDS, "\n".join(wrong)
 
-    def _listed(self) -> list[dict[str, Any]]:
+    def _list_agents(self) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = self.plane.ask("GET", "/v1/agents?limit=1000").body["items"]
         return items
 
@@ -266,10 +266,10 @@ class Driver:
         if plan == "create_agent":
             return self._create(step)
         if plan == "recover_runtime":
-            return self._recovery(self._take({"READY"}, needed=True))
+            return self._recovery(self._take({"READY"}, is_needed=True))
         states = {"resume_agent": {"SUSPENDED"}, "suspend_agent": {"READY"}}
         wide = {"READY", "SUSPENDED"} | ({"CREATE_FAILED"} if plan == "delete_agent" else set())
-        path = f"/v1/agents/{self._take(states.get(plan, wide), needed=bool(step))}"
+        path = f"/v1/agents/{self._take(states.get(plan, wide), is_needed=bool(step))}"
         if path.endswith("/"):
             return self._create("")
         body = {"drain_seconds": 0.3, "keep_runtime": self.chance.random() < 0.2}
@@ -341,13 +341,13 @@ class Driver:
             **parent,
         }
 
-    def _take(self, states: set[str], *, needed: bool) -> str:
+    def _take(self, states: set[str], *, is_needed: bool) -> str:
         """The name of an agent in one of these states, which is then nobody else's this time."""
         if found := self._in(states):
             one = self.chance.choice(found)
             self._fleet.remove(one)
             return str(one["name"])
-        if not needed:
+        if not is_needed:
             return ""
         for other, verb in (("READY", "suspend"), ("SUSPENDED", "resume")):
             if other not in states and (found := self._in({other})):
@@ -366,7 +366,7 @@ class Driver:
 
     def _succeed(self, method: str, path: str, body: object = None) -> None:
         """Ask for what must succeed, and wait for it."""
-        ended = self.plane.ended(method, path, body)
+        ended = self.plane.request_and_wait(method, path, body)
         assert ended["state"] == "SUCCEEDED", ended
 
     def _thin_out(self) -> None:

@@ -79,14 +79,14 @@ def read_world(home: Path, store: Mapping[str, list[Row]] | None = None) -> Worl
     with copy_databases(home, PROVIDERS if store is not None else (STORE, *PROVIDERS)) as bases:
         store = _tables(bases[STORE]) if store is None else store
         providers = {name: _tables(bases[name]) for name in PROVIDERS}
-    known = {str(row["key"]) for row in store["intent"] if row["slot"] == "runtime"}
+    known_keys = {str(row["key"]) for row in store["intent"] if row["slot"] == "runtime"}
     return World(
         store,
         providers,
         homes,
         {path.name: path.read_text() for path in _list_folder(home / "runtimes" / "ports")},
-        list(_groups(home, known)),
-        list(_processes(home, known)),
+        list(_groups(home, known_keys)),
+        list(_processes(home, known_keys)),
     )
 
 
@@ -156,7 +156,7 @@ def _json(path: Path) -> Row:
     return read
 
 
-def _processes(home: Path, known: set[str]) -> Iterator[Process]:
+def _processes(home: Path, known_keys: set[str]) -> Iterator[Process]:
     """By the tag in the environment, by the directory it names, or as a keeper of one."""
     below = f"{home.absolute()}/runtimes/"
     for place in Path("/proc").iterdir():
@@ -169,7 +169,7 @@ def _processes(home: Path, known: set[str]) -> Iterator[Process]:
             continue
         env = dict(os.fsdecode(one).partition("=")[::2] for one in entries if one)
         key, directory = env.get("TENURE_KEY", ""), env.get("TENURE_DIRECTORY", "")
-        if key in known or directory.startswith(below):
+        if key in known_keys or directory.startswith(below):
             yield Process(int(place.name), key, keeper=False)
         elif kept:
             yield Process(int(place.name), kept, keeper=True)
@@ -187,10 +187,10 @@ def _key_of_keeper(place: Path, below: str) -> str:
     return ""
 
 
-def _groups(home: Path, known: set[str]) -> Iterator[str]:
+def _groups(home: Path, known_keys: set[str]) -> Iterator[str]:
     """The keys whose control groups are there, in whichever hierarchy."""
     names = {}
-    for key in known:
+    for key in known_keys:
         for zone in ZONES:
             path = f"{home.absolute()}/runtimes/{zone}/{key}"
             names[f"tenure-{key}-{zlib.crc32(path.encode()):08x}"] = key
@@ -208,7 +208,7 @@ def check(
     home: Path,
     promises: Sequence[Promise] = (),
     *,
-    listed: Mapping[str, str] | None = None,
+    listed_agents: Mapping[str, str] | None = None,
     store: Mapping[str, list[Row]] | None = None,
 ) -> list[str]:
     """Everything that is not as it should be once nothing is under way.
@@ -224,8 +224,8 @@ def check(
         *_audit_breaks(world),
     ]
     there = {row["name"]: row["state"] for row in world.store["agent"] if row["state"] != "DELETED"}
-    if listed is not None and listed != there:
-        wrong.append(f"the agents are {there}, and listed are {listed}")
+    if listed_agents is not None and listed_agents != there:
+        wrong.append(f"the agents are {there}, and listed are {listed_agents}")
     for name in PROVIDERS:
         wrong += _wrong_resources(world, name)
     wrong += [
@@ -316,20 +316,20 @@ def _wrong_resources(world: World, provider: str) -> Iterator[str]:
 
 def _wrong_grants(world: World) -> Iterator[str]:
     """Exactly the roles and teams of every agent that exists."""
-    wanted = set()
+    expected = set()
     for row in _existing(world):
         spec = _spec(row)
-        wanted |= {(row["uid"], "role", name) for name in spec.get("roles", ())}
-        wanted |= {(row["uid"], "team", name) for name in spec.get("teams", ())}
+        expected |= {(row["uid"], "role", name) for name in spec.get("roles", ())}
+        expected |= {(row["uid"], "team", name) for name in spec.get("teams", ())}
     found = [
         (row["subject"], row["kind"], row["name"]) for row in world.providers["access"]["grant"]
     ]
-    yield from _differences("access: the grant", wanted, found)
+    yield from _differences("access: the grant", expected, found)
 
 
 def _wrong_credentials(world: World) -> Iterator[str]:
     """Exactly the credentials of every agent that exists."""
-    wanted = {
+    expected = {
         (
             row["uid"],
             one["audience"],
@@ -348,7 +348,7 @@ def _wrong_credentials(world: World) -> Iterator[str]:
         )
         for row in world.providers["credentials"]["registration"]
     ]
-    yield from _differences("credentials: the registration", wanted, found)
+    yield from _differences("credentials: the registration", expected, found)
 
 
 def _wrong_closings(world: World) -> Iterator[str]:
@@ -364,10 +364,10 @@ def _wrong_closings(world: World) -> Iterator[str]:
 
 def _running(world: World) -> Iterator[str]:
     """One runtime that answers for each agent that serves, and nothing else that runs or lies."""
-    wanted = {}
+    expected = {}
     for row in _existing(world):
         if row["serving"]:
-            wanted[json.loads(row["serving"])["key"]] = row
+            expected[json.loads(row["serving"])["key"]] = row
             if row["state"] == "SUSPENDED" and not _is_kept_warm(world, row):
                 yield f"{_agent_label(row)} is SUSPENDED and its runtime was not to be kept"
         elif row["state"] == "READY":
@@ -376,16 +376,16 @@ def _running(world: World) -> Iterator[str]:
     for process in world.processes:
         running.setdefault(process.key, []).append(process)
     for key, some in running.items():
-        if key not in wanted:
+        if key not in expected:
             pids = ", ".join(str(process.pid) for process in some)
             yield f"runtime: processes {pids} of {key!r} belong to no agent that is served"
     for name, found in (("directory", world.homes), ("group", world.groups)):
-        for key in sorted({*found} - {*wanted}):
+        for key in sorted({*found} - {*expected}):
             yield f"runtime: {name} of {key} is left behind"
     for port, key in world.ports.items():
-        if key not in wanted:
+        if key not in expected:
             yield f"runtime: port {port} is kept for {key!r}, which serves nobody"
-    for key, row in wanted.items():
+    for key, row in expected.items():
         yield from _serving(world, key, row, running.get(key, []))
 
 
@@ -442,10 +442,10 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _differences(what: str, wanted: set[Any], found: list[Any]) -> Iterator[str]:
-    for one in sorted(wanted - set(found)):
+def _differences(what: str, expected: set[Any], found: list[Any]) -> Iterator[str]:
+    for one in sorted(expected - set(found)):
         yield f"{what} {one} is missing"
-    for one in sorted(set(found) - wanted):
+    for one in sorted(set(found) - expected):
         yield f"{what} {one} is extra"
     if len(found) != len(set(found)):
         yield f"{what}: some are there twice"

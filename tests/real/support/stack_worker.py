@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from proofs.kills.audit import AGAIN, Wanted
+from proofs.kills.audit import AGAIN, LabelledRequest
 from proofs.kills.kill9 import ask, say
 from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
@@ -54,8 +54,11 @@ async def live(
             accepted = await admission.accept(plane, Accept(plan, input={"label": str(number)}))
             say("accepted", accepted.id, plan)
         numbers = range(max(0, most)) if most else itertools.count()
-        again = [Wanted(life - 1, number) for number in range(AGAIN if life and most >= 0 else 0)]
-        asked = itertools.chain(again, (Wanted(life, number) for number in numbers))
+        again = [
+            LabelledRequest(life - 1, number)
+            for number in range(AGAIN if life and most >= 0 else 0)
+        ]
+        asked = itertools.chain(again, (LabelledRequest(life, number) for number in numbers))
 
         async def client() -> None:
             for wanted in asked:

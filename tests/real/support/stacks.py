@@ -72,13 +72,15 @@ def on_temporal(url: str, address: str) -> Stack:
     return Stack(url, "temporal", address, f"stack-{os.getpid()}-{next(_queues)}")
 
 
-def providers_of(directory: Path, *, slow: float = 0.0, held: bool = False) -> dict[str, Provider]:
+def providers_of(
+    directory: Path, *, slow: float = 0.0, is_held: bool = False
+) -> dict[str, Provider]:
     """Shelves and books, all below this directory; what is `held` is done and not answered."""
     books: dict[str, Provider] = {
         name: CountingProvider(directory, name) for name in (LEDGER, METER)
     }
     found: dict[str, Provider] = {**shelves_of(directory, slow=slow), **books}
-    if held:
+    if is_held:
         found |= {name: DelayedAnswers(directory, found[name]) for name in ("runtime", *books)}
     return found
 
@@ -150,14 +152,14 @@ class Worker:
 
     def __init__(
         self, stack: Stack, directory: Path, life: int, *before: str, most: int = 0,
-        slow: float = 0.05, held: bool = False, ablate: str = "", newer: bool = False,
+        slow: float = 0.05, is_held: bool = False, ablate: str = "", newer: bool = False,
     ) -> None:  # fmt: skip
         self.said = directory / f"said-{life:03}"
         self.errors = directory / f"errors-{life:03}"
         told = json.dumps(asdict(stack))
         command = [*before, sys.executable, "-m", "tests.real.support.stack_worker", told]
         command += [str(directory / "world"), str(life), str(most)]
-        command += ["held" if held else str(slow), ablate]
+        command += ["held" if is_held else str(slow), ablate]
         command += ["newer"] if newer else []
         with self.said.open("wb") as out, self.errors.open("ab") as errors:
             self.process = subprocess.Popen(command, stdout=out, stderr=errors)
@@ -186,7 +188,7 @@ def finish_and_audit(
 ) -> audit.Report:
     """Let one more plane finish what is open, then compare the witnesses."""
 
-    async def finish() -> dict[str, audit.Stored]:
+    async def finish() -> dict[str, audit.StoredOperation]:
         providers = providers_of(directory / "world")
         async with running(stack.settings(), plans=plans, providers=providers) as plane:
             assert await all_ended(plane, seconds)
@@ -194,14 +196,14 @@ def finish_and_audit(
 
     kept = asyncio.run(finish())
     report = audit.Report()
-    audit._audit_said(audit.lines_of(directory.glob("said-*")), kept, report)
-    audit._audit_kept(kept, report)
+    audit._audit_lines(audit.lines_of(directory.glob("said-*")), kept, report)
+    audit._audit_operations(kept, report)
     audit._audit_world(directory / "world", kept, report)
     assert report.sound, report
     return report
 
 
-async def stored_operations(store: Store) -> dict[str, audit.Stored]:
+async def stored_operations(store: Store) -> dict[str, audit.StoredOperation]:
     """Every operation, whose journal has no gap, whose agent is free and whose end was told."""
     rows = await rows_of(store, "operation", "id")
     journals = await journals_in(store, [str(row["id"]) for row in rows])
@@ -211,7 +213,9 @@ async def stored_operations(store: Store) -> dict[str, audit.Stored]:
     assert {agent["operation"] for agent in agents} <= {None}
     await _told_in_order(store, journals)
     return {
-        str(row["id"]): audit.Stored(str(row["state"]), str(json.loads(str(row["input"]))["label"]))
+        str(row["id"]): audit.StoredOperation(
+            str(row["state"]), str(json.loads(str(row["input"]))["label"])
+        )
         for row in rows
     }
 

@@ -137,7 +137,7 @@ class TemporalBench:
 
     async def fail(self, plane: Plane) -> None:
         assert isinstance(plane.store, memory_store.MemoryStore)
-        plane.store.fail_commit(applied=False)
+        plane.store.fail_commit(is_applied=False)
         try:
             await admission.accept(plane, Accept("linear"))
         except CommitUnknown:
@@ -150,7 +150,7 @@ class TemporalBench:
     def strike(self, call, fault):
         self.faults.script[call] = fault
 
-    def applied(self):
+    def applied_calls(self):
         return [f"{a.provider}.{a.verb}" for a in self.world.log if a.effect in EFFECTIVE]
 
     async def close(self) -> None:

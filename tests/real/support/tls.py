@@ -29,7 +29,7 @@ class Authority:
         self._place = place
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         self._key = ec.generate_private_key(ec.SECP256R1())
-        made = self._issued(self._name, self._key, 100_000 * DAY)
+        made = self._issue(self._name, self._key, 100_000 * DAY)
         whole = x509.BasicConstraints(ca=True, path_length=None)
         signed = made.add_extension(whole, critical=True).sign(self._key, hashes.SHA256())
         self.file = str(place / f"{name}.pem")
@@ -41,7 +41,7 @@ class Authority:
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)])
         here = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         names = [x509.DNSName(host)] + ([here] if host == "localhost" else [])
-        made = self._issued(subject, key, lasts)
+        made = self._issue(subject, key, lasts)
         made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
         made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         stem = self._place / f"{host}-{lasts.days}-{made.__hash__()}"
@@ -53,7 +53,7 @@ class Authority:
         Path(pair.key).write_bytes(key.private_bytes(PEM, kind, plain))
         return pair
 
-    def _issued(
+    def _issue(
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, lasts: dt.timedelta
     ) -> x509.CertificateBuilder:
         return (

@@ -53,7 +53,7 @@ UNDISTURBED = {"margin_seconds": 120.0}
 """For who counts what a run asks for: on a busy machine it may stand still, and is not woken."""
 
 
-def limited(plan: Plan, **limits: float) -> Plan:
+def with_limits(plan: Plan, **limits: float) -> Plan:
     """The plan with other limits."""
     stages = tuple(
         tuple(replace(step, limits=replace(step.limits, **limits)) for step in stage)
@@ -64,7 +64,10 @@ def limited(plan: Plan, **limits: float) -> Plan:
 
 def quick_to_be_stuck() -> list[Plan]:
     """Linear plans whose undos are stuck at once and tried again soon."""
-    return [limited(PLANS["linear"], undo_seconds=0.2, retry_cap_seconds=0.5), *REAL_TIME_PLANS[1:]]
+    return [
+        with_limits(PLANS["linear"], undo_seconds=0.2, retry_cap_seconds=0.5),
+        *REAL_TIME_PLANS[1:],
+    ]
 
 
 # ------------------------------------------------------------------------------------ whose it is
@@ -277,7 +280,7 @@ def test_what_is_stuck_is_tried_again_in_new_runs_until_it_ends(temporal):
 # ---------------------------------------------------------------------------- runs that are lost
 
 
-async def terminated(bench: TemporalBench, seconds: float = LONG) -> None:
+async def terminate_workflows(bench: TemporalBench, seconds: float = LONG) -> None:
     """Someone terminates a run in Temporal while a call is under way."""
     bench.faults.delays = Delays(slow=NEVER_SECONDS)
     bench.strike(FaultPoint("access", "ensure", 1), Fault.SLOW)
@@ -288,11 +291,11 @@ async def terminated(bench: TemporalBench, seconds: float = LONG) -> None:
     await (await run_of(plane, name)).terminate("by hand")
     late[0]()
     assert await wait_for_end(plane, name, seconds) is OperationState.SUCCEEDED
-    assert bench.applied() == LINEAR
+    assert bench.applied_calls() == LINEAR
 
 
 def test_a_run_that_was_terminated_is_started_again(temporal):
-    run_on_temporal(temporal.address, terminated)
+    run_on_temporal(temporal.address, terminate_workflows)
 
 
 async def terminated_while_waiting(bench: TemporalBench) -> None:
@@ -325,14 +328,14 @@ def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_pa
             "accepted operations wait for it", "waiting operations continue",
         ], "each once, and nothing for each operation"  # fmt: skip
         assert "did not start" not in caplog.text
-        assert Counter(bench.applied()) == Counter(LINEAR * 6)
+        assert Counter(bench.applied_calls()) == Counter(LINEAR * 6)
 
     with temporal_server(tmp_path) as server:
         run_on_temporal(server.address, scenario)
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["its file kept", "all its data lost"])
-def test_operations_end_after_the_server_was_killed(tmp_path, kept):
+@pytest.mark.parametrize("is_persistent", [True, False], ids=["its file kept", "all its data lost"])
+def test_operations_end_after_the_server_was_killed(tmp_path, is_persistent):
     async def scenario(bench: TemporalBench) -> None:
         bench.faults.delays = Delays(slow=1.0)
         plane = await bench.start()
@@ -350,7 +353,7 @@ def test_operations_end_after_the_server_was_killed(tmp_path, kept):
         made = [n for (provider, _), n in bench.world.made.items() if provider == "access"]
         assert made == [1] * 10
 
-    with temporal_server(tmp_path, is_persistent=kept) as server:
+    with temporal_server(tmp_path, is_persistent=is_persistent) as server:
         run_on_temporal(server.address, scenario)
 
 
@@ -364,7 +367,7 @@ def test_of_two_orchestrators_on_one_operation_one_is_fenced(temporal, tmp_path)
         other = await bench.start(address=server.address)
         await engine_of(other)._runs.start_or_wake(name)
         assert await wait_for_end(other, name) is OperationState.SUCCEEDED
-        assert bench.applied() == LINEAR
+        assert bench.applied_calls() == LINEAR
         await wait_until_closed(one, name)
         await wait_until_closed(other, name)
 
@@ -374,7 +377,9 @@ def test_of_two_orchestrators_on_one_operation_one_is_fenced(temporal, tmp_path)
 
 # ------------------------------------------------------------------------- workers that are lost
 
-CHARGE = limited(PLANS["charge"], call_seconds=300.0, visible_seconds=6.0, deadline_seconds=600.0)
+CHARGE = with_limits(
+    PLANS["charge"], call_seconds=300.0, visible_seconds=6.0, deadline_seconds=600.0
+)
 
 
 async def an_attempt_is_lost(bench: TemporalBench) -> None:
@@ -427,14 +432,14 @@ def test_a_run_goes_on_as_new_when_its_history_grows_long(tmp_path):
     config = {"limit.historyCount.suggestContinueAsNew": "40"}
     with temporal_server(tmp_path, config=config) as server:
         run_on_temporal(
-            server.address, scenario, plans=[limited(PLANS["ready"], deadline_seconds=600.0)]
+            server.address, scenario, plans=[with_limits(PLANS["ready"], deadline_seconds=600.0)]
         )
 
 
 # --------------------------------------------------------------------- without its safeguards
 
 
-def unraised():
+def rings_off():
     """A second attempt goes on under the token of the first, as if that had never called."""
 
     async def same(self, live, step, token):
@@ -445,7 +450,7 @@ def unraised():
 
 def test_ablation_without_the_raised_token_an_effect_happens_twice(temporal):
     short, mute = silent()
-    with short, mute, unraised(), pytest.raises(AssertionError, match=r"\[2\] == \[1\]"):
+    with short, mute, rings_off(), pytest.raises(AssertionError, match=r"\[2\] == \[1\]"):
         run_on_temporal(temporal.address, an_attempt_is_lost, plans=[CHARGE])
 
 
@@ -498,4 +503,4 @@ def test_ablation_without_the_relay_what_was_terminated_lies(temporal):
         patched(RunStarter, run_pass=start_nothing),
         pytest.raises(AssertionError, match="RUNNING"),
     ):
-        run_on_temporal(temporal.address, partial(terminated, seconds=12.0))
+        run_on_temporal(temporal.address, partial(terminate_workflows, seconds=12.0))

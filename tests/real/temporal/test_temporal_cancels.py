@@ -35,7 +35,7 @@ def test_what_is_cancelled_before_anyone_claimed_it_calls_nobody(temporal):
         assert cancelled.state is OperationState.COMPENSATED
         worker = await bench.start()
         await wait_until_closed(worker, name)
-        assert bench.applied() == []
+        assert bench.applied_calls() == []
 
     run_on_temporal(temporal.address, scenario)
 
@@ -56,7 +56,7 @@ async def cancelled_from_afar(bench: TemporalBench) -> None:
     late[0]()
     await bench.world.quiet()
     assert not bench.world.holds()
-    assert bench.applied()[:2] == ["identity.ensure", "identity.remove"]
+    assert bench.applied_calls()[:2] == ["identity.ensure", "identity.remove"]
 
 
 def test_a_cancel_reaches_a_call_in_another_process(temporal):
@@ -102,7 +102,7 @@ def test_a_cancel_asked_of_temporal_while_a_call_is_out_stops_it_first(temporal)
         assert (
             await wait_for_end(plane, name, 0.8 * PACE) is OperationState.COMPENSATED
         )  # before its limit
-        assert bench.applied() == ["identity.ensure", "identity.remove"]
+        assert bench.applied_calls() == ["identity.ensure", "identity.remove"]
 
     run_on_temporal(temporal.address, scenario)
 

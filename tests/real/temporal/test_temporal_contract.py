@@ -10,8 +10,8 @@ pytestmark = pytest.mark.timeout(300)
 
 class TestTemporalEngine(EngineContract):
     @pytest.fixture
-    def hold(self, temporal):
-        def hold(scenario: Scenario) -> None:
+    def run_scenario(self, temporal):
+        def run_scenario(scenario: Scenario) -> None:
             run_on_temporal(temporal.address, scenario)
 
-        return hold
+        return run_scenario

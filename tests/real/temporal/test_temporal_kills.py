@@ -19,7 +19,7 @@ NAMES = ("identity", "access", "runtime", "credentials")
 OPERATIONS = 6
 
 
-def started(address: str, place: Path, count: int) -> tuple[subprocess.Popen[str], list[str]]:
+def start_process(address: str, place: Path, count: int) -> tuple[subprocess.Popen[str], list[str]]:
     """A worker's process, and the operations it has accepted."""
     module = "tests.real.support.temporal_worker"
     command = [sys.executable, "-m", module, address, str(place), str(count)]
@@ -44,7 +44,7 @@ def states(place: Path, names: list[str]) -> set[str]:
     return {str(state) for name, state in rows if name in names}
 
 
-def made(place: Path, shelf: str) -> Counter[str]:
+def count_made(place: Path, shelf: str) -> Counter[str]:
     """How often each resource was made."""
     files = [one for one in (place / shelf).glob("*") if one.suffix == ""]
     return Counter({one.name: int(json.loads(one.read_text())["written"]) for one in files})
@@ -52,15 +52,15 @@ def made(place: Path, shelf: str) -> Counter[str]:
 
 @pytest.mark.timeout(300)
 def test_what_a_killed_worker_was_doing_is_done_once_by_another(temporal, tmp_path, tally):
-    process, names = started(temporal.address, tmp_path, OPERATIONS)
+    process, names = start_process(temporal.address, tmp_path, OPERATIONS)
     try:
         for shelf in ("access", "runtime"):  # kill it twice, each time between effect and answer
             deadline = time.monotonic() + 120
-            while not made(tmp_path, shelf) and time.monotonic() < deadline:
+            while not count_made(tmp_path, shelf) and time.monotonic() < deadline:
                 time.sleep(0.01)
             kill(process)
             tally.add("kills")
-            process, _ = started(temporal.address, tmp_path, 0)
+            process, _ = start_process(temporal.address, tmp_path, 0)
         deadline = time.monotonic() + 120
         while states(tmp_path, names) != {"SUCCEEDED"} and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -68,7 +68,7 @@ def test_what_a_killed_worker_was_doing_is_done_once_by_another(temporal, tmp_pa
     finally:
         kill(process)
     for shelf in NAMES:
-        assert list(made(tmp_path, shelf).values()) == [1] * OPERATIONS
+        assert list(count_made(tmp_path, shelf).values()) == [1] * OPERATIONS
 
 
 @pytest.mark.timeout(300)
@@ -76,7 +76,7 @@ def test_a_worker_that_is_asked_to_stop_exits_in_peace(temporal, tmp_path):
     for number in range(5):
         place = tmp_path / str(number)
         place.mkdir()
-        process, _ = started(temporal.address, place, 1)
+        process, _ = start_process(temporal.address, place, 1)
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=120)
         assert process.returncode == 0

@@ -40,11 +40,11 @@ def test_an_error_larger_than_temporal_takes_is_cut_and_the_move_tried_again(tem
     async def scenario(bench: TemporalBench) -> None:
         begin = SingleClaims.begin
 
-        async def failing(self: Any, operation: str, known: Any = None) -> Any:
+        async def failing(self: Any, operation: str, known_revision: Any = None) -> Any:
             if not fell:
                 fell.append(operation)
                 raise ValueError("x" * LARGE)
-            return await begin(self, operation, known)
+            return await begin(self, operation, known_revision)
 
         with patched(SingleClaims, begin=failing):
             plane = await bench.start()
@@ -63,7 +63,7 @@ def test_an_error_larger_than_temporal_takes_is_cut_and_the_move_tried_again(tem
             assert [one.application_failure_info.type for one in failed] == ["ValueError"]
             assert failed[0].message == "x" * ERROR_CHARACTERS_MAX
         assert fell == [name]
-        assert bench.applied() == LINEAR
+        assert bench.applied_calls() == LINEAR
 
     run_on_temporal(temporal.address, scenario)
 
@@ -269,12 +269,12 @@ def test_what_an_embedded_engine_left_is_claimed_page_by_page(temporal) -> None:
 # --- namespaces -----------------------------------------------------------------------------------
 
 
-async def with_namespace(address: str, name: str, *, deprecated: bool = False) -> None:
+async def with_namespace(address: str, name: str, *, is_deprecated: bool = False) -> None:
     service = (await connect(TemporalSettings(address=address))).workflow_service
     request = RegisterNamespaceRequest(namespace=name)
     request.workflow_execution_retention_period.FromSeconds(86_400)
     await service.register_namespace(request)
-    if deprecated:
+    if is_deprecated:
         await service.deprecate_namespace(DeprecateNamespaceRequest(namespace=name))
 
     async def is_known() -> bool:
@@ -289,7 +289,7 @@ async def with_namespace(address: str, name: str, *, deprecated: bool = False) -
 
 def test_a_namespace_that_is_given_up_is_named(temporal) -> None:
     async def main() -> str:
-        await with_namespace(temporal.address, "old", deprecated=True)
+        await with_namespace(temporal.address, "old", is_deprecated=True)
         with pytest.raises(EngineError) as raised:
             await probe(TemporalSettings(address=temporal.address, namespace="old"))
         return str(raised.value)
@@ -330,14 +330,14 @@ def test_a_namespace_that_is_there_no_more_or_does_not_answer_is_away(temporal) 
 def test_a_namespace_that_has_lost_its_search_attributes_gets_them_again(temporal) -> None:
     asked: list[str] = []
 
-    async def registered(client: Any, settings: TemporalSettings) -> bool:
+    async def register_nothing(client: Any, settings: TemporalSettings) -> bool:
         asked.append(settings.namespace)
         return len(asked) == 1 or await register_attributes(client, settings)
 
     async def scenario(bench: TemporalBench) -> None:
         await with_namespace(temporal.address, "bare")
-        at_start = patched(temporal_engine, register_attributes=registered)
-        at_run = patched(temporal_runs, register_attributes=registered)
+        at_start = patched(temporal_engine, register_attributes=register_nothing)
+        at_run = patched(temporal_runs, register_attributes=register_nothing)
         with at_start, at_run:
             plane = await bench.start()
             name = await accept(plane, "linear")

@@ -37,7 +37,7 @@ async def side_by_side(bench: TemporalBench, caplog, seconds: float) -> None:
     await eventually(lambda: f"{NEWER.name}@{NEWER.version}" in caplog.text)
     newer = await bench.start()
     assert await wait_for_end(newer, name, seconds) is OperationState.SUCCEEDED
-    assert bench.applied() == LINEAR[:1]
+    assert bench.applied_calls() == LINEAR[:1]
     assert engine_of(older).accepts
 
 

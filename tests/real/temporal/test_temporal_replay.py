@@ -38,7 +38,7 @@ def replay(path) -> None:
     asyncio.run(replayer.replay_workflow(history))
 
 
-def nobody_decides(*_given):
+def nobody_decides(*_args):
     raise AssertionError("a replay decides nothing")
 
 
@@ -47,12 +47,12 @@ def test_there_is_a_history_of_every_end():
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("changed", ["nothing", "plan", "saga"])
-def test_a_kept_history_replays(path, changed):
+@pytest.mark.parametrize("changed_part", ["nothing", "plan", "saga"])
+def test_a_kept_history_replays(path, changed_part):
     with ExitStack() as stack:
-        if changed == "plan":
+        if changed_part == "plan":
             stack.enter_context(patched(core_plan, Plan=nobody_decides, Step=nobody_decides))
-        if changed == "saga":
+        if changed_part == "saga":
             stack.enter_context(
                 patched(
                     saga,

@@ -22,11 +22,13 @@ from tests.real.support.tls import DAY, Authority, Pair, carry
 pytestmark = pytest.mark.timeout(300)
 
 
-Met = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+AnswerClient = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager
-async def listening(met: Met, pair: Pair, *, clients: str = "") -> AsyncIterator[int]:
+async def listening(
+    answer_client: AnswerClient, pair: Pair, *, clients: str = ""
+) -> AsyncIterator[int]:
     """A port at which TLS is spoken; `clients` is who signs theirs, if they need one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
@@ -36,15 +38,15 @@ async def listening(met: Met, pair: Pair, *, clients: str = "") -> AsyncIterator
         context.load_verify_locations(clients)
     visits: list[asyncio.Task[None]] = []
 
-    async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(OSError, EOFError):
-                await met(reader, writer)
+                await answer_client(reader, writer)
         finally:
             writer.transport.abort()
 
     def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        visits.append(asyncio.create_task(visited(reader, writer)))
+        visits.append(asyncio.create_task(on_connect(reader, writer)))
 
     server = await asyncio.start_server(begin, "127.0.0.1", 0, ssl=context)
     try:
@@ -63,7 +65,7 @@ async def behind_tls(
 ) -> AsyncIterator[int]:
     """The port at which this server speaks TLS."""
 
-    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", server.port)
         try:
             async with asyncio.TaskGroup() as both:
@@ -72,7 +74,7 @@ async def behind_tls(
         finally:
             back.transport.abort()
 
-    async with listening(met, pair, clients=clients) as port:
+    async with listening(answer_client, pair, clients=clients) as port:
         yield port
 
 
@@ -143,7 +145,7 @@ def test_who_has_no_good_certificate_is_told_to_look_at_it(
 
 
 @pytest.mark.parametrize(
-    ("server", "said"),
+    ("server", "message"),
     [
         ("expired", "a certificate has expired"),
         ("a stranger's", "check the server's CA"),
@@ -151,7 +153,7 @@ def test_who_has_no_good_certificate_is_told_to_look_at_it(
     ],
 )
 def test_a_server_that_cannot_be_trusted_is_not_asked(
-    temporal: TemporalServer, tmp_path: Path, server: str, said: str
+    temporal: TemporalServer, tmp_path: Path, server: str, message: str
 ) -> None:
     async def main() -> str:
         authority = Authority(tmp_path)
@@ -166,7 +168,7 @@ def test_a_server_that_cannot_be_trusted_is_not_asked(
             )
             return await refusal(settings)
 
-    assert said in asyncio.run(main())
+    assert message in asyncio.run(main())
 
 
 def test_a_wrong_namespace_is_named_over_tls_too(temporal: TemporalServer, tmp_path: Path) -> None:
@@ -199,18 +201,18 @@ def _frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
     return head + stream.to_bytes(4, "big") + body
 
 
-def _said(name: bytes, value: bytes) -> bytes:
+def _header(name: bytes, value: bytes) -> bytes:
     return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
 @asynccontextmanager
 async def a_gate(pair: Pair, status: int, words: bytes, *, let_in: int = 0) -> AsyncIterator[int]:
     """A port where all but the first calls are answered over HTTP/2 with this status of gRPC."""
-    begun = b"\x88" + _said(b"content-type", b"application/grpc")  # 0x88 is `:status: 200`
-    no = begun + _said(b"grpc-status", str(status).encode()) + _said(b"grpc-message", words)
+    begun = b"\x88" + _header(b"content-type", b"application/grpc")  # 0x88 is `:status: 200`
+    no = begun + _header(b"grpc-status", str(status).encode()) + _header(b"grpc-message", words)
     left = let_in
 
-    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal left
         await reader.readexactly(24)  # how every client begins
         writer.write(_frame(SETTINGS, 0, 0))
@@ -226,11 +228,11 @@ async def a_gate(pair: Pair, status: int, words: bytes, *, let_in: int = 0) -> A
                 left -= 1
                 writer.write(_frame(HEADERS, 0x4, stream, begun))
                 writer.write(_frame(DATA, 0, stream, bytes(5)))  # a message that says nothing
-                writer.write(_frame(HEADERS, 0x5, stream, _said(b"grpc-status", b"0")))
+                writer.write(_frame(HEADERS, 0x5, stream, _header(b"grpc-status", b"0")))
             elif kind == HEADERS:
                 writer.write(_frame(HEADERS, 0x5, stream, no))
 
-    async with listening(met, pair) as port:
+    async with listening(answer_client, pair) as port:
         yield port
 
 
@@ -254,11 +256,11 @@ def test_who_may_not_do_it_is_told_to_look_at_the_key(
             )
             return await refusal(settings)
 
-    said = asyncio.run(main())
-    assert "does not let this client into namespace 'ours'" in said
-    assert words.decode() in said
-    assert "check the API key" in said
-    assert "wrong" not in said
+    message = asyncio.run(main())
+    assert "does not let this client into namespace 'ours'" in message
+    assert words.decode() in message
+    assert "check the API key" in message
+    assert "wrong" not in message
 
 
 def test_a_server_that_is_lost_while_the_doctor_asks_is_said(tmp_path: Path) -> None:

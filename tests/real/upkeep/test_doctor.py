@@ -147,7 +147,7 @@ def test_a_standby_that_can_lack_acknowledged_work_is_a_warning(doctor, own_post
 
 def test_a_synchronous_standby_keeps_what_was_acknowledged(doctor, own_postgres):
     with standby_of(own_postgres, SYNCHRONOUS):
-        asyncio.run(eventually(partial(_connected, own_postgres)))
+        asyncio.run(eventually(partial(_standby_connected, own_postgres)))
         code, found = doctor("--store", own_postgres.url)
         assert (code, found["replication"]) == (0, "ok: synchronous: walreceiver")
         asyncio.run(ask(own_postgres, "CREATE ROLE plain LOGIN"))
@@ -160,7 +160,7 @@ def test_a_synchronous_standby_keeps_what_was_acknowledged(doctor, own_postgres)
         )
         own_postgres.halt()
         own_postgres.start("synchronous_standby_names=elsewhere")
-        asyncio.run(eventually(partial(_connected, own_postgres)))
+        asyncio.run(eventually(partial(_standby_connected, own_postgres)))
         _, found = doctor("--store", own_postgres.url)
         assert found["replication"] == (
             "warn: none of the standbys (walreceiver) is named by 'elsewhere': commits wait"
@@ -171,5 +171,5 @@ def test_a_synchronous_standby_keeps_what_was_acknowledged(doctor, own_postgres)
     )
 
 
-async def _connected(primary: PostgresServer) -> bool:
+async def _standby_connected(primary: PostgresServer) -> bool:
     return bool(await ask(primary, "SELECT FROM pg_stat_replication WHERE state = 'streaming'"))

@@ -63,7 +63,7 @@ def golden(tmp_path):
     return tmp_path / "plane"
 
 
-def finished(directory, url):
+def finish_operations(directory, url):
     """Let a plane on the new store finish everything; how each ended, and what there is."""
 
     async def main():
@@ -71,7 +71,9 @@ def finished(directory, url):
         settings = Settings(store=url)
         async with running(settings, plans=[PLAN], providers=shelves) as plane:
             told = await any_release.all_ended(plane)
-        return told, {n: sorted(s.agent_of(key) for key in s.held()) for n, s in shelves.items()}
+        return told, {
+            n: sorted(s.agent_of(key) for key in s.list_keys()) for n, s in shelves.items()
+        }
 
     return asyncio.run(main())
 
@@ -108,7 +110,7 @@ def test_a_move_that_is_killed_at_every_page_is_whole_in_the_end(golden, postgre
     tally.add("kills", deaths)
     with pytest.raises(StoreForeign, match="was moved to postgresql://"):
         open_file(file, HELD.migrations)
-    ended, held = finished(golden, postgres_url)
+    ended, held = finish_operations(golden, postgres_url)
     assert ended == ENDED
     there = sorted(label for label, state in ENDED.items() if state == "SUCCEEDED")
     assert held == dict.fromkeys(SHELVES, there)
@@ -126,7 +128,7 @@ def test_every_row_is_compared_and_told(golden, postgres_url):
     assert set(seen) == set(moving.MOVED_TABLES)
 
 
-async def tampered(url, sql):
+async def execute_sql(url, sql):
     address = server.read_address(url)
     connection = await server.connect(address, "tampering")
     try:
@@ -152,7 +154,7 @@ def tampering(monkeypatch, url, sql):
 
     async def compare(reader, target, table):
         if not done:
-            await tampered(url, sql)
+            await execute_sql(url, sql)
             done.append(None)
         return await real(reader, target, table)
 

@@ -159,7 +159,7 @@ def test_a_store_that_fails_ends_a_host_that_only_sleeps(tmp_path):
 
     with pytest.raises(CommitUnknown, match="Stop this process and start it again"):
         asyncio.run(main())
-    recovered(tmp_path)
+    assert_recovers(tmp_path)
 
 
 def test_a_store_that_fails_answers_nobody_any_more(tmp_path):
@@ -181,10 +181,10 @@ def test_a_store_that_fails_answers_nobody_any_more(tmp_path):
     with pytest.raises(CommitUnknown):
         asyncio.run(main())
     assert len(told) == 3
-    recovered(tmp_path)
+    assert_recovers(tmp_path)
 
 
-def recovered(directory: Path) -> None:
+def assert_recovers(directory: Path) -> None:
     """The next start finds everything that was acknowledged, and goes on."""
 
     async def main() -> None:
@@ -210,7 +210,7 @@ def test_a_start_without_room_is_refused_and_the_next_one_works(tmp_path):
         assert re.search(r"[a-z].*\.$", str(refused.value))
 
     asyncio.run(main())
-    recovered(tmp_path)
+    assert_recovers(tmp_path)
 
 
 # ---------------------------------------------------------------------- leaving for other reasons
@@ -244,4 +244,4 @@ def test_a_timeout_and_an_error_inside_the_block_are_its_own(tmp_path):
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(main())
-    recovered(tmp_path)
+    assert_recovers(tmp_path)

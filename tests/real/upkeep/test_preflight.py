@@ -31,15 +31,15 @@ def own(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def shared(own: Settings, postgres_url: str) -> Settings:
+def shared_settings(own: Settings, postgres_url: str) -> Settings:
     """The same home, and a store that is shared."""
     return replace(own, store=postgres_url)
 
 
 @pytest.fixture
-def elsewhere(shared: Settings) -> Settings:
+def elsewhere(shared_settings: Settings) -> Settings:
     """A store that nobody has used, as of who forgot a part of the address."""
-    return replace(shared, store=f"{shared.store}_other")
+    return replace(shared_settings, store=f"{shared_settings.store}_other")
 
 
 def start(settings: Settings) -> str:
@@ -74,7 +74,7 @@ def files(home: str) -> Iterator[tuple[str, bytes]]:
             yield path.name, path.read_bytes()
 
 
-def refused(settings: Settings, words: str, kind: type[Exception] = Invalid) -> None:
+def assert_refused(settings: Settings, words: str, kind: type[Exception] = Invalid) -> None:
     """It does not start, and the home is as it was."""
     before = dict(files(settings.home))
     with pytest.raises(kind, match=words):
@@ -83,47 +83,53 @@ def refused(settings: Settings, words: str, kind: type[Exception] = Invalid) -> 
 
 
 def test_a_home_whose_store_is_shared_starts_with_that_one_alone(
-    own: Settings, shared: Settings, elsewhere: Settings
+    own: Settings, shared_settings: Settings, elsewhere: Settings
 ) -> None:
-    assert start(shared) == ""
-    refused(own, "is the home of a plane whose store is postgresql://")
-    refused(elsewhere, r"has no record of it: name the right one, by --store or TENURE_STORE")
-    refused(replace(elsewhere, joins=True), "has no record of it")
-    refused(replace(elsewhere, new_home=True), "has no record of it")
-    assert schemas(shared.store) == 1
-    assert start(shared) == ""  # not held
+    assert start(shared_settings) == ""
+    assert_refused(own, "is the home of a plane whose store is postgresql://")
+    assert_refused(
+        elsewhere, r"has no record of it: name the right one, by --store or TENURE_STORE"
+    )
+    assert_refused(replace(elsewhere, joins=True), "has no record of it")
+    assert_refused(replace(elsewhere, new_home=True), "has no record of it")
+    assert schemas(shared_settings.store) == 1
+    assert start(shared_settings) == ""  # not held
 
 
-def test_while_its_plane_runs_too(own: Settings, shared: Settings) -> None:
+def test_while_its_plane_runs_too(own: Settings, shared_settings: Settings) -> None:
     async def main() -> None:
-        async with managing(shared):
+        async with managing(shared_settings):
             with pytest.raises(Invalid, match="is the home of a plane whose store is"):
                 async with managing(own):
                     pass
 
     asyncio.run(main())
-    assert start(shared) == ""
+    assert start(shared_settings) == ""
 
 
 def test_a_home_with_records_of_its_own_takes_another_store_only_after_they_were_moved(
-    own: Settings, shared: Settings
+    own: Settings, shared_settings: Settings
 ) -> None:
     assert start(own) == ""
-    refused(shared, "tenure migrate-store --to URL moves them there")
-    assert schemas(shared.store) == 0
+    assert_refused(shared_settings, "tenure migrate-store --to URL moves them there")
+    assert schemas(shared_settings.store) == 0
     assert start(own) == ""
-    asyncio.run(move_store(Path(own.home) / "tenure.db", shared.store, report=lambda _: None))
-    refused(replace(shared, home=f"{own.home}-other"), "belongs to a plane with another home")
-    assert start(replace(shared, joins=True)) == ""
-    assert start(shared) == ""
-    refused(own, "is the home of a plane whose store is postgresql://")
+    asyncio.run(
+        move_store(Path(own.home) / "tenure.db", shared_settings.store, report=lambda _: None)
+    )
+    assert_refused(
+        replace(shared_settings, home=f"{own.home}-other"), "belongs to a plane with another home"
+    )
+    assert start(replace(shared_settings, joins=True)) == ""
+    assert start(shared_settings) == ""
+    assert_refused(own, "is the home of a plane whose store is postgresql://")
 
 
 def test_a_store_that_knows_its_home_goes_on_there_whatever_lies_beside(
-    own: Settings, shared: Settings
+    own: Settings, shared_settings: Settings
 ) -> None:
     """As an earlier release left it, when the store was not named once."""
-    assert start(shared) == ""
+    assert start(shared_settings) == ""
     file = SharedSettingsFile(Path(own.home))
     terms = file.read()
     assert terms is not None
@@ -131,21 +137,25 @@ def test_a_store_that_knows_its_home_goes_on_there_whatever_lies_beside(
     start(beside)
     (Path(beside.home) / "tenure.db").rename(Path(own.home) / "tenure.db")
     file.write(terms._replace(store=""))
-    assert start(shared) == ""
+    assert start(shared_settings) == ""
     assert file.read() == terms
 
 
-def test_a_second_home_is_refused_before_it_is_made(own: Settings, shared: Settings) -> None:
-    assert start(shared) == ""
-    second = replace(shared, home=f"{own.home}-second")
-    refused(second, "belongs to a plane with another home")
+def test_a_second_home_is_refused_before_it_is_made(
+    own: Settings, shared_settings: Settings
+) -> None:
+    assert start(shared_settings) == ""
+    second = replace(shared_settings, home=f"{own.home}-second")
+    assert_refused(second, "belongs to a plane with another home")
     assert not Path(second.home).exists()
     assert start(replace(second, new_home=True)) == ""
 
 
-def test_without_its_engine_nothing_is_made(own: Settings, shared: Settings) -> None:
-    away = replace(shared, engine="temporal", temporal_address=f"127.0.0.1:{lasting_port()}")
-    refused(away, "cannot be reached: .* Nothing was changed", EngineError)
+def test_without_its_engine_nothing_is_made(own: Settings, shared_settings: Settings) -> None:
+    away = replace(
+        shared_settings, engine="temporal", temporal_address=f"127.0.0.1:{lasting_port()}"
+    )
+    assert_refused(away, "cannot be reached: .* Nothing was changed", EngineError)
     assert not Path(own.home).exists()
 
     async def main() -> None:
@@ -154,7 +164,7 @@ def test_without_its_engine_nothing_is_made(own: Settings, shared: Settings) -> 
 
     with pytest.raises(EngineError, match="Nothing was changed"):
         asyncio.run(main())
-    assert schemas(shared.store) == 0
-    assert start(shared) == ""
+    assert schemas(shared_settings.store) == 0
+    assert start(shared_settings) == ""
     hold(Path(own.home), files_of_a_home())
     assert start(away) == "its store was restored by other means"  # it moves nothing

@@ -68,7 +68,7 @@ def home(tmp_path: Path) -> Path:
     return place
 
 
-class Typed:
+class CommandProcess:
     """One command in a process of its own."""
 
     def __init__(self, place: Path, *words: str) -> None:
@@ -100,7 +100,7 @@ def test_it_stops_in_time_though_postgresql_and_temporal_are_gone(
     words = ["--home", str(tmp_path / "home"), "--store", own_postgres.url, "--engine", "temporal"]
     words += ["--temporal", own_temporal.address]
     words += ["--port", "0", "--sandbox", "off"] if command == "up" else []
-    typed = Typed(tmp_path, command, *words)
+    typed = CommandProcess(tmp_path, command, *words)
     try:
         typed.wait_ready()
         own_postgres.kill()
@@ -126,7 +126,7 @@ def test_it_stops_in_time_though_nobody_says_that_postgresql_is_gone(
     async def scenario() -> None:
         async with Proxy(parts.hostname or "", parts.port or 0) as proxy:
             near = parts._replace(netloc=f"tenure@127.0.0.1:{proxy.port}").geturl()
-            typed = Typed(tmp_path, "worker", "--home", str(home), "--store", near)
+            typed = CommandProcess(tmp_path, "worker", "--home", str(home), "--store", near)
             try:
                 await asyncio.to_thread(typed.wait_ready)
                 proxy.behaviour = Behaviour(deaf=True, mute=True)
@@ -148,12 +148,12 @@ def test_started_before_its_postgresql_it_ends_with_a_sentence_and_starts_once_t
     words = ["--home", str(tmp_path / "home"), "--store", own_postgres.url]
     words += ["--port", "0", "--sandbox", "off"] if command == "up" else []
     own_postgres.halt()
-    early = Typed(tmp_path, command, *words)
+    early = CommandProcess(tmp_path, command, *words)
     assert early.process.wait(END_SECONDS) == 1
     assert "cannot be reached" in early.errors.read_text()
     assert "Traceback" not in early.errors.read_text()
     own_postgres.start()
-    again = Typed(tmp_path, command, *words)  # as systemd starts it again
+    again = CommandProcess(tmp_path, command, *words)  # as systemd starts it again
     try:
         again.wait_ready()
         again.process.send_signal(signal.SIGTERM)
@@ -163,7 +163,7 @@ def test_started_before_its_postgresql_it_ends_with_a_sentence_and_starts_once_t
         again.process.wait()
 
 
-def signalled(monkeypatch: pytest.MonkeyPatch) -> None:
+def stop_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal as soon as it says that it works."""
 
     def print_and_signal(line: str, *, flush: bool) -> None:
@@ -177,7 +177,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_worker_works_until_a_signal(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    signalled(monkeypatch)
+    stop_soon(monkeypatch)
     words = ["worker", "--home", str(tmp_path / "home"), "--store", postgres_url]
     assert cli.main(words) == 0
     assert f"tenure works for plane local in {tmp_path / 'home'}" in capsys.readouterr().out
@@ -190,14 +190,14 @@ def test_a_worker_tells_of_the_steps_it_has_performed(
     token = home / "token"
     answers: list[tuple[int, str]] = []
 
-    async def accepted() -> None:
+    async def accept_operation() -> None:
         settings = Settings(home=str(home), store=postgres_url, joins=True, works=False)
         async with managing(settings) as plane:
             await ensure_admin_token(plane, token)
             spec = read_spec({"name": "a", "runtime": {"command": ["/bin/false"]}})
             await agents.create_agent(plane, OWNER, spec)
 
-    def asked(address: str, path: str, bearer: str) -> tuple[int, str]:
+    def fetch(address: str, path: str, bearer: str) -> tuple[int, str]:
         request = Request(f"{address}{path}", headers={"Authorization": f"Bearer {bearer}"})
         try:
             with urlopen(request, timeout=60) as answer:
@@ -209,10 +209,10 @@ def test_a_worker_tells_of_the_steps_it_has_performed(
     def look(address: str) -> None:
         try:
             admin, until = token.read_text().strip(), time.monotonic() + 120
-            while "tenure_step_seconds_count" not in asked(address, "/metrics", admin)[1]:
+            while "tenure_step_seconds_count" not in fetch(address, "/metrics", admin)[1]:
                 assert time.monotonic() < until
             paths = (("/livez", ""), ("/readyz", ""), ("/metrics", ""), ("/v1/agents", admin))
-            answers.extend(asked(address, *one) for one in paths)
+            answers.extend(fetch(address, *one) for one in paths)
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -221,7 +221,7 @@ def test_a_worker_tells_of_the_steps_it_has_performed(
         address = line.rpartition(" ")[2].removesuffix("/metrics")
         threading.Thread(target=look, args=[address]).start()
 
-    asyncio.run(accepted())
+    asyncio.run(accept_operation())
     monkeypatch.setattr(worker, "print", looked_at, raising=False)
     words = ["worker", "--home", str(home), "--store", postgres_url, "--traces"]
     assert cli.main([*words, "--metrics", "127.0.0.1:0"]) == 0
@@ -234,7 +234,7 @@ def test_a_worker_tells_of_the_steps_it_has_performed(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--metrics", "9450"], "--metrics is HOST:PORT"),
         (["--metrics", "127.0.0.1:x"], "--metrics is HOST:PORT"),
@@ -243,17 +243,17 @@ def test_a_worker_tells_of_the_steps_it_has_performed(
     ],
 )
 def test_a_worker_tells_of_itself_only_where_it_can_and_may(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nowhere = "postgresql://127.0.0.1:1/none"
     assert cli.main(["worker", "--store", nowhere, *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_worker_in_the_wrong_home_does_not_start(
     tmp_path: Path, home: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    signalled(monkeypatch)
+    stop_soon(monkeypatch)
     assert cli.main(["worker", "--home", str(home), "--store", postgres_url]) == 0
     monkeypatch.setattr(shared_settings, "FIRST_START_SECONDS", 0.0)
     nowhere = tmp_path / "nowhere"
@@ -406,7 +406,7 @@ def test_an_invocation_through_one_process_ends_when_its_drain_in_another_is_ove
 def test_a_worker_that_is_told_to_stop_before_it_works_ends_as_well(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(*_given: object) -> None:
+    async def never(*_args: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(60)
 
@@ -426,12 +426,12 @@ def test_a_worker_needs_a_store_that_is_shared_and_there(tmp_path: Path, capsys)
 def test_a_worker_whose_last_changes_are_in_doubt_says_so(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    async def lost(*_given: object) -> None:
+    async def lose_commits(*_args: object) -> None:
         raise CommitUnknown("the server was lost")
 
-    monkeypatch.setattr("tenure.app.safety.epochs.compare", lost)
+    monkeypatch.setattr("tenure.app.safety.epochs.compare", lose_commits)
     words = ["worker", "--home", str(tmp_path / "home"), "--store", postgres_url]
     assert cli.main(words) == 1
-    said = capsys.readouterr().err
-    assert "the outcome of the last commits is unknown" in said
-    assert "start it again" in said
+    message = capsys.readouterr().err
+    assert "the outcome of the last commits is unknown" in message
+    assert "start it again" in message

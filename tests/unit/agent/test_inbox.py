@@ -29,11 +29,13 @@ def connection(tmp_path):
     made.close()
 
 
-def work(connection, told):
-    connection.execute("INSERT INTO done VALUES (?, ?)", (told["subject"], int(told["sequence"])))
+def work(connection, event_body):
+    connection.execute(
+        "INSERT INTO done VALUES (?, ?)", (event_body["subject"], int(event_body["sequence"]))
+    )
 
 
-def done(connection):
+def applied_events(connection):
     return connection.execute("SELECT agent, sequence FROM done").fetchall()
 
 
@@ -42,7 +44,7 @@ def test_a_copy_is_applied_once(connection):
     assert box.apply(event(), work) is Outcome.APPLIED
     assert box.apply(event(), work) is Outcome.DUPLICATE
     assert Inbox(connection).apply(event(), work) is Outcome.DUPLICATE
-    assert done(connection) == [("a", 1)]
+    assert applied_events(connection) == [("a", 1)]
 
 
 def test_what_is_older_than_the_last_of_its_agent_is_ignored(connection):
@@ -51,18 +53,18 @@ def test_what_is_older_than_the_last_of_its_agent_is_ignored(connection):
     assert box.apply(event(sequence=2), work) is Outcome.OLD
     assert box.apply(event("b", 2), work) is Outcome.APPLIED
     assert box.apply(event(sequence=4), work) is Outcome.APPLIED
-    assert done(connection) == [("a", 3), ("b", 2), ("a", 4)]
+    assert applied_events(connection) == [("a", 3), ("b", 2), ("a", 4)]
 
 
 def test_work_that_fails_leaves_nothing_and_can_be_done_again(connection):
-    def fails(connection, told):
-        work(connection, told)
+    def fails(connection, event_body):
+        work(connection, event_body)
         raise ZeroDivisionError
 
     box = Inbox(connection)
     with pytest.raises(ZeroDivisionError):
         box.apply(event(), fails)
-    assert done(connection) == []
+    assert applied_events(connection) == []
     assert box.apply(event(), work) is Outcome.APPLIED
 
 
@@ -72,10 +74,10 @@ def test_it_can_be_a_part_of_a_transaction_that_is_open(connection):
     assert connection.in_transaction
     assert box.apply(event(), work) is Outcome.APPLIED
     connection.rollback()
-    assert done(connection) == []
+    assert applied_events(connection) == []
     assert box.apply(event(), work) is Outcome.APPLIED
     assert not connection.in_transaction
-    assert done(connection) == [("a", 1)]
+    assert applied_events(connection) == [("a", 1)]
 
 
 def test_consumers_of_one_database_are_told_apart(connection):
@@ -95,13 +97,13 @@ def test_what_is_forgotten_is_still_old(connection):
 @pytest.mark.parametrize("seed", range(50))
 def test_copies_and_any_order_never_repeat_and_never_go_back(connection, seed):
     chance = random.Random(seed)
-    told = [event(agent, sequence) for agent in "abc" for sequence in range(1, 9)] * 3
-    chance.shuffle(told)
+    events = [event(agent, sequence) for agent in "abc" for sequence in range(1, 9)] * 3
+    chance.shuffle(events)
     box = Inbox(connection)
-    for one in told:
+    for one in events:
         box.apply(one, work)
     for agent in "abc":
-        mine = [sequence for name, sequence in done(connection) if name == agent]
+        mine = [sequence for name, sequence in applied_events(connection) if name == agent]
         assert mine == sorted(set(mine))
         assert mine[-1] == 8
 

@@ -114,9 +114,9 @@ def test_what_is_said_of_drift_and_retention_reaches_the_reconcilers_of_every_pr
 ):
     told = []
 
-    def looking(plane, **given):
-        told.append((given["policy"].repairs, given["policy"].retention))
-        return reconciling(plane, **given)
+    def looking(plane, **kwargs):
+        told.append((kwargs["policy"].repairs, kwargs["policy"].retention))
+        return reconciling(plane, **kwargs)
 
     async def main():
         home = Settings(
@@ -137,10 +137,10 @@ def tables(monkeypatch):
     """A store that several processes share, in memory."""
     kept = memory_store.Tables()
 
-    async def opened(_: Settings, *, clock, **__: object) -> memory_store.MemoryStore:
+    async def open_store(_: Settings, *, clock, **__: object) -> memory_store.MemoryStore:
         return memory_store.build(clock=clock, tables=kept)
 
-    monkeypatch.setattr(wiring, "open_store", opened)
+    monkeypatch.setattr(wiring, "open_store", open_store)
     return kept
 
 

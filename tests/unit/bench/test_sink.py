@@ -16,11 +16,11 @@ def _path(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))
 
 
-def counted(tmp_path, *operations, steps, asked=2):
+def count_lines(tmp_path, *operations, steps, operations_count=2):
     sink = tmp_path / "sink"
     lines = [f"{name} {step}" for name, taken in enumerate(operations) for step in taken]
     sink.write_text("".join(f"{line}\n" for line in lines))
-    return import_module("rounds").check_sink(sink, "an engine", asked, steps)
+    return import_module("rounds").check_sink(sink, "an engine", operations_count, steps)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def counted(tmp_path, *operations, steps, asked=2):
 )
 def test_the_steps_of_an_operation_are_those_of_its_kind(tmp_path, fail, residue, steps):
     assert import_module("meter").steps(fail=fail, residue=residue) == steps
-    assert counted(tmp_path, steps, steps, steps=steps) == 2 * len(steps)
+    assert count_lines(tmp_path, steps, steps, steps=steps) == 2 * len(steps)
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,10 @@ def test_the_steps_of_an_operation_are_those_of_its_kind(tmp_path, fail, residue
 def test_other_work_fails_the_benchmark(tmp_path, wrong):
     rounds = import_module("rounds")
     with pytest.raises(rounds.Failed, match="THE WORK IS NOT THE SAME"):
-        counted(tmp_path, FAILING, wrong, steps=FAILING)
+        count_lines(tmp_path, FAILING, wrong, steps=FAILING)
 
 
 def test_an_operation_that_is_missing_fails_the_benchmark(tmp_path):
     rounds = import_module("rounds")
     with pytest.raises(rounds.Failed, match="5 steps of 1 operations, asked for were 10"):
-        counted(tmp_path, FAILING, steps=FAILING)
+        count_lines(tmp_path, FAILING, steps=FAILING)

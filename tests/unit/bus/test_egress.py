@@ -386,17 +386,17 @@ def test_only_failing_endpoints_are_remembered_and_no_more_than_so_many(monkeypa
         async with Trap() as trap:
             bus = WebhookBus(clock=SystemClock(), loopback=True)
 
-            async def told(name, status):
+            async def publish(name, status):
                 trap.answer = lambda: web.Response(status=status)
                 there = Destination(name, f"http://127.0.0.1:{trap.port}/")
                 await bus.publish(there, [event_of("a")])
                 return list(bus._breakers)
 
-            assert await told("well", 200) == []
+            assert await publish("well", 200) == []
             for name in "abcde":
-                await told(name, 500)
-            assert await told("c", 500) == ["d", "e", "c"], "the one that failed first goes"
-            assert await told("e", 400) == ["d", "c"], "it answers, whatever it says"
+                await publish(name, 500)
+            assert await publish("c", 500) == ["d", "e", "c"], "the one that failed first goes"
+            assert await publish("e", 400) == ["d", "c"], "it answers, whatever it says"
             await bus.close()
 
     asyncio.run(main())

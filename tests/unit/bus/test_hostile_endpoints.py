@@ -303,16 +303,16 @@ def test_a_name_that_was_not_looked_up_is_no_failure_of_its_endpoint(monkeypatch
         names = Names()
         async with bus_of(resolve=names.resolve, call_seconds=0.1) as bus:
 
-            async def told(tenant, host):
+            async def publish(tenant, host):
                 there = Destination(host, f"https://{host}/", tenant=tenant)
                 (receipt,) = await bus.publish(there, [event_of("a")])
                 assert receipt.verdict is DeliveryVerdict.UNAVAILABLE
                 return receipt.why
 
-            assert "did not answer" in await told("mallory", "slow.example")
-            assert "cannot be looked up now" in await told("mallory", "quick.example")
+            assert "did not answer" in await publish("mallory", "slow.example")
+            assert "cannot be looked up now" in await publish("mallory", "quick.example")
             assert list(bus._breakers) == ["slow.example"]
-            assert "not a public address" in await told("vera", "quick.example")
+            assert "not a public address" in await publish("vera", "quick.example")
             assert list(names.asked) == ["slow.example", "quick.example"]
 
     asyncio.run(main())

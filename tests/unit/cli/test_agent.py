@@ -29,14 +29,14 @@ def folder(tmp_path_factory):
 
 
 @asynccontextmanager
-async def served(face):
+async def serve_face(face):
     async with serving(face.http_state, Listen(port=0)) as address:
         yield address
 
 
 @api_test
 async def test_the_verbs_of_an_agent(face, typing):
-    async with served(face) as address:
+    async with serve_face(face) as address:
         tenure = typing(face, address)
         code, out, err = await tenure(
             "agent",
@@ -76,7 +76,7 @@ async def test_the_verbs_of_an_agent(face, typing):
 
 @api_test
 async def test_agents_are_listed_by_every_state_but_the_last(face, typing):
-    async with served(face) as address:
+    async with serve_face(face) as address:
         tenure = typing(face, address)
         for state in AgentState:
             code, _, err = await tenure("agent", "list", "--state", state)
@@ -85,7 +85,7 @@ async def test_agents_are_listed_by_every_state_but_the_last(face, typing):
 
 @api_test
 async def test_an_invitation_is_printed_once(face, typing):
-    async with served(face) as address:
+    async with serve_face(face) as address:
         tenure = typing(face, address)
         await tenure("agent", "create", "a", *RUN)
         code, out, err = await tenure("agent", "invite", "a")
@@ -94,7 +94,7 @@ async def test_an_invitation_is_printed_once(face, typing):
 
 @api_test
 async def test_a_refused_creation_prints_no_name_and_ends_with_one(face, typing):
-    async with served(face) as address:
+    async with serve_face(face) as address:
         tenure = typing(face, address)
         code, out, err = await tenure(
             "agent", "create", "a", *RUN, "--role", "refuse-access", "-o", "name"
@@ -121,7 +121,7 @@ async def test_an_agent_comes_from_a_file_or_from_options_not_from_both(face, ty
     one.write_text("name: a\nruntime: {command: ['true']}\n")
     two = folder / "two.yaml"
     two.write_text(f"{one.read_text()}---\nname: b\nruntime: {{command: ['true']}}\n")
-    async with served(face) as address:
+    async with serve_face(face) as address:
         tenure = typing(face, address)
         assert (await tenure("agent", "create", "-f", str(one), "-o", "name"))[1] == "a\n"
         assert (await tenure("agent", "create", "c", "-f", str(one), "-o", "name"))[1] == "c\n"
@@ -138,7 +138,7 @@ async def test_files_are_applied_planned_exported_and_pruned(face, typing, folde
     body = "runtime: {command: ['true']}\nlabels: {set: f}\n"
     (where / "a.yaml").write_text(f"name: below\nparent: above\n{body}---\nname: above\n{body}")
     (where / "b.yaml").write_text(f"name: bad\nroles: [refuse-access]\n{body}")
-    async with served(face) as address:
+    async with serve_face(face) as address:
         tenure = typing(face, address)
         code, out, _ = await tenure("plan", "-f", str(where), "--detailed-exitcode", "-o", "name")
         assert (code, out.split()) == (3, ["above", "below", "bad"])
@@ -172,7 +172,7 @@ async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folde
     file = folder / "a.yaml"
     odd = "name: odd\nruntime: {command: [x], network: {egress: [a]}}"
     file.write_text(f"name: gone\nruntime: {{command: [no-such-program]}}\n---\n{odd}")
-    async with served(face) as address:
+    async with serve_face(face) as address:
         for words in (("plan",), ("apply", "--dry-run")):
             code, out, _ = await typing(face, address)(*words, "-f", str(file))
             assert (code, out.splitlines()) == (
@@ -205,7 +205,7 @@ async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folde
 async def test_an_apply_without_a_token_for_it_stops_at_once(face, typing, folder):
     file = folder / "a.yaml"
     file.write_text("name: a\nruntime: {command: ['true']}\n---\nname: b\nruntime: {command: [x]}")
-    async with served(face) as address:
+    async with serve_face(face) as address:
         code, _, err = await typing(face, address, "viewer")("apply", "-f", str(file))
         assert (code, err.count("forbidden")) == (4, 1)
         code, _, err = await typing(face, address)("apply", "-f", str(file), "--no-wait")
@@ -218,7 +218,7 @@ async def test_an_apply_without_a_token_for_it_stops_at_once(face, typing, folde
 
 @api_test
 async def test_what_an_admin_asks(face, typing, monkeypatch):
-    async with served(face) as address:
+    async with serve_face(face) as address:
         tenure = typing(face, address, "admin")
         code, out, err = await tenure("token", "create", "eve", "--role", "viewer")
         assert (code, out.startswith("tenure_")) == (0, True)
@@ -270,7 +270,7 @@ async def test_an_invocation_ends_as_the_agent_answers(face, typing, folder):
     good = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nhi"
     bad = b"HTTP/1.1 418 No\r\nContent-Length: 3\r\n\r\nno!"
     cut = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"
-    async with served(face) as address:
+    async with serve_face(face) as address:
         tenure = typing(face, address)
         for name, text, code, out in (
             ("good", good, 0, "hi"),
@@ -303,7 +303,7 @@ async def test_a_followed_log_ends_with_its_agent(face, typing, monkeypatch):
 
     monkeypatch.setattr(logs, "POLL_SECONDS", 0.01)
     face.providers["runtime"].follow = follow
-    async with served(face) as address:
+    async with serve_face(face) as address:
         tenure = typing(face, address)
         await tenure("agent", "create", "a", *RUN)
         following = asyncio.ensure_future(tenure("agent", "logs", "a", "-n", "2", "--follow"))
@@ -314,7 +314,7 @@ async def test_a_followed_log_ends_with_its_agent(face, typing, monkeypatch):
 
 
 @pytest.fixture
-def printed(monkeypatch):
+def log_files(monkeypatch):
     """What agents have printed, by the key of their runtime; looks at it follow each other fast."""
     monkeypatch.setattr(logs, "POLL_SECONDS", 0.005)
     monkeypatch.setattr(logs, "AGENT_EVERY", 1)
@@ -324,8 +324,8 @@ def printed(monkeypatch):
 class Printing:
     """Agents that have printed this, by the key of their runtime; and how far somebody has read."""
 
-    def __init__(self, face, printed) -> None:
-        self._printed = printed
+    def __init__(self, face, log_files) -> None:
+        self._printed = log_files
         self._read: dict[str, int] = {}
         face.providers["runtime"].follow = self.follow
 
@@ -334,7 +334,7 @@ class Printing:
         text = self._printed.get(key.text, "")[since:][:6]
         return LogPart(text, since + len(text))
 
-    async def heard(self, key: str) -> None:
+    async def wait_streamed(self, key: str) -> None:
         """Return when all of it was read."""
         async with asyncio.timeout(30):
             while self._read.get(key) != len(self._printed.get(key, "")):  # noqa: ASYNC110
@@ -342,33 +342,33 @@ class Printing:
 
 
 @api_test
-async def test_a_followed_log_goes_on_with_a_new_runtime(face, typing, printed):
-    printing = Printing(face, printed)
-    async with served(face) as address:
+async def test_a_followed_log_goes_on_with_a_new_runtime(face, typing, log_files):
+    printing = Printing(face, log_files)
+    async with serve_face(face) as address:
         tenure = typing(face, address)
         await tenure("agent", "create", "a", *RUN)
         (first,) = face.providers["runtime"].things
-        printed[first] = "one\ntwo\nthree\n"
+        log_files[first] = "one\ntwo\nthree\n"
         following = asyncio.ensure_future(tenure("agent", "logs", "a", "-n", "1", "--follow"))
-        await printing.heard(first)
+        await printing.wait_streamed(first)
         for verb in (":suspend", ":resume"):
             await face.ask("POST", f"/v1/agents/a{verb}", headers=WAIT)
         (second,) = face.providers["runtime"].things
         assert second != first
-        printed[second] = "fresh\n"
-        await printing.heard(second)
+        log_files[second] = "fresh\n"
+        await printing.wait_streamed(second)
         await face.ask("POST", "/v1/agents/a:suspend", {"keep_runtime": True}, headers=WAIT)
         await face.ask("POST", "/v1/agents/a:resume", headers=WAIT)
-        printed[second] += "more\n"
-        await printing.heard(second)
+        log_files[second] += "more\n"
+        await printing.wait_streamed(second)
         await face.ask("DELETE", "/v1/agents/a", headers=WAIT)
         assert await following == (0, "three\nfresh\nmore\n", "")
 
 
 @api_test
-async def test_a_log_that_is_followed_while_nothing_comes_says_why(face, typing, printed):
-    printing = Printing(face, printed)
-    async with served(face) as address:
+async def test_a_log_that_is_followed_while_nothing_comes_says_why(face, typing, log_files):
+    printing = Printing(face, log_files)
+    async with serve_face(face) as address:
         tenure = typing(face, address)
         await tenure("agent", "create", "failed", *RUN, "--role", "refuse-access")
         assert (await tenure("agent", "logs", "failed", "--follow"))[0] == 0
@@ -376,21 +376,21 @@ async def test_a_log_that_is_followed_while_nothing_comes_says_why(face, typing,
         await tenure("agent", "suspend", "a", "--keep-runtime")
         (key,) = face.providers["runtime"].things
         following = asyncio.ensure_future(tenure("agent", "logs", "a", "--follow"))
-        await printing.heard(key)
+        await printing.wait_streamed(key)
         await face.ask("DELETE", "/v1/agents/a", headers=WAIT)
         code, _, err = await following
         assert (code, "agent a is suspended: its log continues" in err) == (0, True)
 
 
 @api_test
-async def test_a_followed_log_ends_with_its_token(face, typing, printed):
-    printing = Printing(face, printed)
-    async with served(face) as address:
+async def test_a_followed_log_ends_with_its_token(face, typing, log_files):
+    printing = Printing(face, log_files)
+    async with serve_face(face) as address:
         tenure = typing(face, address, "viewer")
         await face.ask("POST", "/v1/agents", AGENT, headers=WAIT)
         (key,) = face.providers["runtime"].things
         following = asyncio.ensure_future(tenure("agent", "logs", "a", "--follow"))
-        await printing.heard(key)
+        await printing.wait_streamed(key)
         for one in (await face.ask("GET", "/v1/tokens", token="admin")).json["items"]:
             if one["role"] == "viewer":
                 await face.ask("DELETE", f"/v1/tokens/{one['id']}", token="admin")

@@ -96,15 +96,15 @@ def test_a_port_that_is_taken_is_told():
 
 
 def test_the_port_is_the_one_that_a_start_would_have(tmp_path, monkeypatch):
-    def looked():
+    def check():
         return {one.check: one for one in doctor.server(ServerLocation(home=str(tmp_path)))}["port"]
 
     number = lasting_port()
     monkeypatch.setenv("TENURE_PORT", str(number))
-    assert (looked().result, looked().found) == ("ok", f"{number} is free")
+    assert (check().result, check().found) == ("ok", f"{number} is free")
     for odd in ("99999", "web"):
         monkeypatch.setenv("TENURE_PORT", odd)
-        assert (looked().result, odd in looked().found) == ("fail", True)
+        assert (check().result, odd in check().found) == ("fail", True)
 
 
 def test_of_a_server_that_is_dead_it_does_not_advise_itself(tmp_path):

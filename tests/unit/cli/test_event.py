@@ -31,7 +31,7 @@ from tests.unit.support.cli_runner import CliRunner
 CALLER = Caller("default", "admin", Role.ADMIN)
 
 
-async def made(face, name="alpha"):
+async def create_ready(face, name="alpha"):
     spec = read_spec({"name": name, "runtime": {"command": ["agent"]}})
     asked = await agents.create_agent(face.plane, CALLER, spec)
     return (await reads.wait(face.plane, "default", asked.id, seconds=30)).agent
@@ -39,7 +39,7 @@ async def made(face, name="alpha"):
 
 @api_test
 async def test_events_are_listed_by_what_they_are_about(face, typing):
-    uid = await made(face)
+    uid = await create_ready(face)
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address, "viewer")
         code, out, _ = await tenure("event", "list", "--type", "agent.*", "--agent", "alpha")
@@ -62,7 +62,7 @@ async def test_events_are_watched_as_they_are_committed(face, typing):
             env={"TENURE_ADDRESS": address, "TENURE_TOKEN": face.tokens["viewer"]},
         )  # fmt: skip
         try:
-            uid = await made(face)
+            uid = await create_ready(face)
             assert watching.stdout is not None
             lines = [await asyncio.to_thread(watching.stdout.readline) for _ in range(2)]
             told = [json.loads(line) for line in lines]
@@ -79,7 +79,7 @@ async def test_events_are_watched_as_they_are_committed(face, typing):
 
 @api_test
 async def test_a_subscription_and_whom_is_waited_for(face, typing):
-    await made(face)
+    await create_ready(face)
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address, "admin")
         code, out, _ = await tenure(
@@ -179,7 +179,7 @@ async def test_a_watch_ends_with_its_token(face, typing):
         watching = asyncio.ensure_future(tenure("event", "watch", "--after", "0", "-o", "name"))
         while face.http_state.streams["default"] == 0:  # noqa: ASYNC110 (it is a thread's)
             await asyncio.sleep(0.01)
-        await made(face)
+        await create_ready(face)
         (mine,) = [
             one for one in await tokens.list_tokens(face.plane, CALLER) if one.role is Role.VIEWER
         ]
@@ -212,7 +212,7 @@ def test_a_watch_goes_on_after_the_last_event_seen(form, monkeypatch, capsys):
     answers = iter([HEAD + chunk(WORDS) + b"40\r\nid: 8", HEAD + chunk(MISSED) + chunk(b""), no])
     asked: list[bytes] = []
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         asked.append(next(line for line in head.splitlines() if line.startswith(b"Last-Event-ID")))
         writer.write(next(answers))
@@ -220,7 +220,7 @@ def test_a_watch_goes_on_after_the_last_event_seen(form, monkeypatch, capsys):
         writer.close()
 
     async def main() -> tuple[int, str, str]:
-        async with await asyncio.start_server(connected, "127.0.0.1", 0) as listening:
+        async with await asyncio.start_server(on_connect, "127.0.0.1", 0) as listening:
             address = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
             tenure = CliRunner(address, "t", monkeypatch, capsys)
             return await tenure("event", "watch", "--after", "3", "-o", form)
@@ -236,13 +236,13 @@ def test_a_watch_goes_on_after_the_last_event_seen(form, monkeypatch, capsys):
 # --- what is watched, in this process -------------------------------------------------------------
 
 
-class Watched(NamedTuple):
+class WatchResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
-async def watched(face, typing, *words, lines):
+async def watch(face, typing, *words, lines):
     """`tenure event watch`, until it has printed so much and its token is revoked."""
     async with serving(face.http_state, Listen(port=0)) as address:
         token, secret = await tokens.create_token(
@@ -264,15 +264,15 @@ async def watched(face, typing, *words, lines):
                 while len(printed) < lines:  # noqa: ASYNC110 (another thread prints)
                     await asyncio.sleep(0.02)
                 await tokens.revoke_token(face.plane, CALLER, token.id)
-                return Watched(*await watching)
+                return WatchResult(*await watching)
 
 
 @api_test
 async def test_a_watch_is_ended_by_ctrl_c_without_a_complaint(face, typing, monkeypatch):
-    def interrupted(*_):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(event, "_stream", interrupted)
+    monkeypatch.setattr(event, "_stream", interrupt)
     async with serving(face.http_state, Listen(port=0)) as address:
         assert await typing(face, address)("event", "watch") == (Exit.INTERRUPTED, "", "")
 
@@ -283,14 +283,14 @@ async def test_a_watch_is_ended_by_ctrl_c_without_a_complaint(face, typing, monk
 )
 @api_test
 async def test_events_are_printed_in_any_form(face, typing, form, holds):
-    await made(face)
-    seen = await watched(face, typing, "--type", "agent.*", "--after", "0", "-o", form, lines=2)
+    await create_ready(face)
+    seen = await watch(face, typing, "--type", "agent.*", "--after", "0", "-o", form, lines=2)
     assert (seen.code, holds in seen.out) == (Exit.AUTHENTICATION, True)
 
 
 @api_test
 async def test_from_now_on_is_after_all_that_is_there(face, typing, monkeypatch):
-    await made(face)
+    await create_ready(face)
     began: list[int] = []
     stream = event._stream
 
@@ -298,13 +298,13 @@ async def test_from_now_on_is_after_all_that_is_there(face, typing, monkeypatch)
         if began:
             return stream(client, query, last)
         began.append(last)
-        asyncio.run_coroutine_threadsafe(made(face, "beta"), loop).result(10)
+        asyncio.run_coroutine_threadsafe(create_ready(face, "beta"), loop).result(10)
         return stream(client, query, last)
 
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(event, "_stream", told)
     rows = await face.plane.store.list_events(limit=1_000)
-    seen = await watched(face, typing, "--type", "agent.*", lines=2)
+    seen = await watch(face, typing, "--type", "agent.*", lines=2)
     assert began == [rows[-1]["position"]]
     assert "agent.ready" in seen.out
 
@@ -313,7 +313,7 @@ async def test_from_now_on_is_after_all_that_is_there(face, typing, monkeypatch)
 async def test_what_is_no_longer_kept_is_said_and_a_broken_connection_goes_on(
     face, typing, monkeypatch
 ):
-    await made(face)
+    await create_ready(face)
     rows = await face.plane.store.list_events(limit=1_000)
     first = rows[0]["position"]
     drops = (Drop("outbox", (first,)), Put("cursor", (TRIMMED,), {**NEW_CURSOR, "position": first}))
@@ -322,20 +322,20 @@ async def test_what_is_no_longer_kept_is_said_and_a_broken_connection_goes_on(
     broken: list[Exception] = [ConnectionBroken("cut"), Unreachable("nobody answers")]
     stream = event._stream
 
-    def breaking(*given):
+    def breaking(*args):
         if broken:
             raise broken.pop()
-        return stream(*given)
+        return stream(*args)
 
     monkeypatch.setattr(event, "_stream", breaking)
-    seen = await watched(face, typing, "--after", str(int(str(first)) - 1 or 10**6), lines=1)
+    seen = await watch(face, typing, "--after", str(int(str(first)) - 1 or 10**6), lines=1)
     assert "the connection broke; continuing after the last event" in seen.err
     assert "nobody answers" in seen.err
 
 
 @api_test
 async def test_a_list_goes_on_after_an_event_that_is_named_by_its_id(face, typing):
-    await made(face)
+    await create_ready(face)
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address, "viewer")
         _, out, _ = await tenure("event", "list", "-o", "name")

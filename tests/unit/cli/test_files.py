@@ -22,7 +22,7 @@ def trees(text, directory):
     return [one.tree for one in files.documents(text, "f.yaml", directory)]
 
 
-def refused(text, directory) -> str:
+def refusal_of(text, directory) -> str:
     with pytest.raises(CommandExit) as told:
         trees(text, directory)
     assert told.value.code is Exit.USAGE
@@ -39,7 +39,7 @@ def test_several_agents_stand_in_one_file_and_empty_documents_do_not_count(tmp_p
 def test_a_document_may_be_a_list_of_agents(tmp_path):
     assert trees('[{"name": "a"}, {"name": "b"}]', tmp_path) == [{"name": "a"}, {"name": "b"}]
     assert trees("[]", tmp_path) == []
-    assert "document 2: an agent must be a mapping" in refused("[{name: a}, b]", tmp_path)
+    assert "document 2: an agent must be a mapping" in refusal_of("[{name: a}, b]", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_document_may_be_a_list_of_agents(tmp_path):
     ],
 )
 def test_what_is_not_plainly_meant_is_refused_with_its_place(text, words, tmp_path):
-    assert words in refused(text, tmp_path)
+    assert words in refusal_of(text, tmp_path)
 
 
 def test_aliases_may_repeat_a_part_but_not_unfold_into_a_bomb(tmp_path):
@@ -73,7 +73,7 @@ def test_aliases_may_repeat_a_part_but_not_unfold_into_a_bomb(tmp_path):
     bomb = "a0: &a0 [x, x]\n"
     bomb += "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
     started = time.monotonic()
-    assert "expands to more than 20000 values" in refused(bomb, tmp_path)
+    assert "expands to more than 20000 values" in refusal_of(bomb, tmp_path)
     assert time.monotonic() - started < 30  # it would take years
 
 

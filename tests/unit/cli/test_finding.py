@@ -24,7 +24,7 @@ from tests.unit.support.api_client import api_test
 CALLER = Caller("default", "admin", Role.ADMIN)
 
 
-async def made(face, name, **more):
+async def create_ready(face, name, **more):
     spec = read_spec({"name": name, "runtime": {"command": ["agent"]}, **more})
     asked = await agents.create_agent(face.plane, CALLER, spec)
     return (await reads.wait(face.plane, "default", asked.id, seconds=30)).agent
@@ -111,7 +111,7 @@ async def lose(_leader):
 
 @api_test
 async def test_what_is_seen_and_what_could_not_look_is_said(face, typing):
-    await made(face, "alpha")
+    await create_ready(face, "alpha")
     face.providers["runtime"].things.clear()
     async with (
         serving(face.http_state, Listen(port=0)) as address,
@@ -135,9 +135,9 @@ async def test_what_is_seen_and_what_could_not_look_is_said(face, typing):
 
 @api_test
 async def test_at_a_terminal_sub_agents_go_only_after_a_yes(face, typing, monkeypatch):
-    await made(face, "root")
-    await made(face, "left", parent="root")
-    await made(face, "leaf", parent="left")
+    await create_ready(face, "root")
+    await create_ready(face, "left", parent="root")
+    await create_ready(face, "leaf", parent="left")
     asked = []
 
     def confirm(words, **_):
@@ -159,10 +159,10 @@ async def test_at_a_terminal_sub_agents_go_only_after_a_yes(face, typing, monkey
 
 @api_test
 async def test_what_would_go_with_an_agent_is_a_tree(face, typing):
-    await made(face, "root")
-    await made(face, "left", parent="root")
-    await made(face, "right", parent="root")
-    await made(face, "leaf", parent="left")
+    await create_ready(face, "root")
+    await create_ready(face, "left", parent="root")
+    await create_ready(face, "right", parent="root")
+    await create_ready(face, "leaf", parent="left")
     async with serving(face.http_state, Listen(port=0)) as address:
         tenure = typing(face, address)
         code, out, told = await tenure("agent", "delete", "root", "--dry-run")

@@ -45,7 +45,7 @@ NOT_FOR_HASTE = {"rich", "yaml", "msgspec", "aiohttp", "httpx", "requests", "sta
 
 
 @pytest.mark.parametrize(
-    ("arguments", "allowed"),
+    ("arguments", "allowed_modules"),
     [
         (["--version"], set()),
         (["--help"], set()),
@@ -56,7 +56,7 @@ NOT_FOR_HASTE = {"rich", "yaml", "msgspec", "aiohttp", "httpx", "requests", "sta
         (["plan", "-f", "gone.yaml"], {"yaml"}),
     ],
 )
-def test_a_command_imports_no_more_than_it_needs(arguments, allowed):
+def test_a_command_imports_no_more_than_it_needs(arguments, allowed_modules):
     script = (
         "import sys; from tenure.faces.cli.main import main; code = main(sys.argv[1:]);"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
@@ -66,7 +66,7 @@ def test_a_command_imports_no_more_than_it_needs(arguments, allowed):
     )
     found = set(ran.stderr.splitlines()[-1].split())
     assert "click" in found
-    assert not (NOT_FOR_HASTE - allowed) & found
+    assert not (NOT_FOR_HASTE - allowed_modules) & found
 
 
 def test_the_version_is_told(capsys):
@@ -215,7 +215,7 @@ def test_the_reference_names_every_command_option_and_exit_code():
         assert name in page
 
 
-class Left(BaseException):
+class ProcessExit(BaseException):
     """The process is left at once, with this code."""
 
 
@@ -226,7 +226,7 @@ def test_a_command_that_has_asked_temporal_leaves_without_taking_the_interpreter
     """Its library's threads abort a process whose interpreter is on its way out."""
 
     def leave(code):
-        raise Left(code)
+        raise ProcessExit(code)
 
     monkeypatch.setattr(sys, "argv", ["tenure", "--version"])
     monkeypatch.setattr("os._exit", leave)
@@ -235,7 +235,7 @@ def test_a_command_that_has_asked_temporal_leaves_without_taking_the_interpreter
         assert cli.main() == 0
         return
     monkeypatch.setitem(sys.modules, "temporalio", sys)
-    with pytest.raises(Left, match="0"):
+    with pytest.raises(ProcessExit, match="0"):
         cli.main()
     assert capfd.readouterr().out.startswith("tenure ")
 

@@ -136,24 +136,24 @@ def test_a_step_runs_only_once_its_operation_was_claimed(capsys):
 def test_a_list_fits_a_terminal_and_is_whole_for_a_program_or_if_asked_for(capsys, monkeypatch):
     whole = "No module named 'flask'"
 
-    def listed(form="table"):
+    def list_lines(form="table"):
         show_all([OPERATION, {**OPERATION, "error": ""}], nouns.OPERATION, form=form)
         return click.unstyle(capsys.readouterr().out).splitlines()
 
-    head, one, other = listed()
+    head, one, other = list_lines()
     assert one.endswith(whole)
     assert "\\n" not in one
     at_a_terminal(monkeypatch, 120)
-    assert listed("wide") == [head, one, other]
-    _, cut, _ = listed()
+    assert list_lines("wide") == [head, one, other]
+    _, cut, _ = list_lines()
     assert len(cut) <= 120
     assert cut == one[: len(cut) - 1] + "…"
     at_a_terminal(monkeypatch, 40)  # ids are never cut, and of a sentence some is left
-    _, cut, _ = listed()
+    _, cut, _ = list_lines()
     assert "7" * 32 in cut
     assert cut.endswith("runtime_rea…")
     at_a_terminal(monkeypatch, 400)
-    assert listed() == [head, one, other]
+    assert list_lines() == [head, one, other]
     at_a_terminal(monkeypatch, 40)
     terminal = Ascii()
     monkeypatch.setattr(sys, "stdout", terminal)

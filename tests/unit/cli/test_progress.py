@@ -137,7 +137,7 @@ def test_what_nobody_has_claimed_has_no_step_that_runs():
     (line,) = progress_state.wait("it waits for a worker")
     assert text(line, utf8=True) == "  … it waits for a worker"
     assert progress_state.wait("it waits for a worker") == []
-    head, *steps = drawn(progress_state)
+    head, *steps = draw(progress_state)
     assert " ".join(head) == "create_agent a 1.5 s it waits for a worker"
     assert steps == [["identity"], ["runtime"], ["ready"]]
     assert (
@@ -145,7 +145,7 @@ def test_what_nobody_has_claimed_has_no_step_that_runs():
         == progress_state.wait("")
         == []
     )
-    assert drawn(progress_state)[:2] == [["create_agent", "a", "1.5", "s"], ["…", "identity"]]
+    assert draw(progress_state)[:2] == [["create_agent", "a", "1.5", "s"], ["…", "identity"]]
 
 
 def test_signs_have_a_form_without_utf8():
@@ -180,7 +180,7 @@ def test_events_are_read_as_the_server_sends_them():
     ]
 
 
-def drawn(progress_state, **more):
+def draw(progress_state, **more):
     console = Console(file=io.StringIO(), width=80, force_terminal=False)
     console.print(drawing.steps(progress_state, "create_agent a", seconds=1.5, utf8=True, **more))
     return [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
@@ -189,14 +189,14 @@ def drawn(progress_state, **more):
 def test_the_drawing_shows_what_runs_and_what_was_undone():
     progress_state = OperationProgress.of(operation())
     play_records(progress_state, STORY[:2])
-    assert drawn(progress_state) == [
+    assert draw(progress_state) == [
         ["create_agent", "a", "1.5", "s"],
         ["✓", "identity"],
         ["…", "runtime"],
         ["ready"],
     ]
     play_records(progress_state, STORY)
-    lines = drawn(progress_state)
+    lines = draw(progress_state)
     assert lines[1] == ["↺", "identity", "undone"]
     assert lines[3] == ["✗", "ready", "ready", "was", "refused:", "it", "exited"]
 

@@ -3,13 +3,13 @@
 import json
 
 from tenure.faces.cli.exits import Exit
-from tests.unit.cli.test_agent import RUN, served
+from tests.unit.cli.test_agent import RUN, serve_face
 from tests.unit.support.api_client import api_test
 
 LATER = ("--no-wait", "-o", "json")
 
 
-async def begun(face, tenure) -> str:
+async def start_create(face, tenure) -> str:
     """An agent whose creation does not end before its runtime is let go; that operation."""
     face.providers["runtime"].holding = True
     code, out, _ = await tenure("agent", "create", "a", *RUN, *LATER)
@@ -19,9 +19,9 @@ async def begun(face, tenure) -> str:
 
 @api_test
 async def test_a_suspend_waits_for_the_creation_before_it(face, typing):
-    async with served(face) as address:
+    async with serve_face(face) as address:
         tenure = typing(face, address)
-        created = await begun(face, tenure)
+        created = await start_create(face, tenure)
         code, _, err = await tenure("agent", "suspend", "a")
         assert (code, "--queue" in err) == (Exit.FAILED, True)
         code, out, _ = await tenure("agent", "suspend", "a", "--queue", *LATER)
@@ -40,9 +40,9 @@ async def test_a_suspend_waits_for_the_creation_before_it(face, typing):
 @api_test
 async def test_what_is_accepted_at_once_does_not_wait_though_it_was_told_to(face, typing):
     """A delete takes an agent back that is being created: it never has to wait for that."""
-    async with served(face) as address:
+    async with serve_face(face) as address:
         tenure = typing(face, address)
-        created = await begun(face, tenure)
+        created = await start_create(face, tenure)
         code, out, _ = await tenure("agent", "delete", "a", "--queue", *LATER)
         assert code == 0
         await face.until(created, "COMPENSATED")

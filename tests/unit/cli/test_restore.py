@@ -11,7 +11,7 @@ from tenure.faces.cli.exits import Exit
 from tenure.home.shared_settings import SharedSettingsFile
 from tenure.settings import Settings
 from tenure.wiring import managing
-from tests.unit.cli.test_agent import served
+from tests.unit.cli.test_agent import serve_face
 from tests.unit.support.api_client import api_test
 
 
@@ -76,7 +76,7 @@ def test_what_is_no_backup_and_what_says_too_much_is_refused(home, tmp_path, cap
 @api_test
 async def test_a_held_plane_is_looked_at_and_let_go(face, typing):
     await face.plane.pause.remember(held="it was restored")
-    async with served(face) as address:
+    async with serve_face(face) as address:
         tenure = typing(face, address, "admin")
         code, _, err = await tenure("agent", "suspend", "one")
         assert (code, "tenure restore --review, then" in err) == (Exit.FAILED, True), err

@@ -20,19 +20,21 @@ def test_what_does_not_end_in_time_is_ended(monkeypatch: pytest.MonkeyPatch, cap
         ended.set()
 
     monkeypatch.setattr(os, "_exit", over)
-    with stopping.exit_within(0.01) as begun:
-        begun()
+    with stopping.exit_within(0.01) as on_stop:
+        on_stop()
         assert ended.wait(30)
     assert codes == [Exit.FAILED]
     assert "others take over" in caplog.text
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_what_ends_in_time_is_left_alone(monkeypatch: pytest.MonkeyPatch, *, told: bool) -> None:
+@pytest.mark.parametrize("with_signal", [True, False])
+def test_what_ends_in_time_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, *, with_signal: bool
+) -> None:
     monkeypatch.setattr(os, "_exit", lambda code: pytest.fail(f"ended with {code}"))
-    with stopping.exit_within(60.0) as begun:
-        if told:
-            begun()
+    with stopping.exit_within(60.0) as on_stop:
+        if with_signal:
+            on_stop()
     waiting = [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
     for one in waiting:
         one.join(5)
@@ -40,15 +42,17 @@ def test_what_ends_in_time_is_left_alone(monkeypatch: pytest.MonkeyPatch, *, tol
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-@pytest.mark.parametrize("started", [True, False])
-def test_a_signal_stops_in_order_what_has_started_and_cancels_what_has_not(started, signals):
+@pytest.mark.parametrize("has_started", [True, False])
+def test_a_signal_stops_in_order_what_has_started_and_cancels_what_has_not(has_started, signals):
     ended: list[str] = []
     wrong: list[object] = []
 
-    async def work(begun):
-        asyncio.get_running_loop().set_exception_handler(lambda _, told: wrong.append(told))
-        then, over = stopping.at_signal(begun), asyncio.Event()
-        if started:
+    async def work(on_stop):
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, with_signal: wrong.append(with_signal)
+        )
+        then, over = stopping.at_signal(on_stop), asyncio.Event()
+        if has_started:
             then(over.set)
         for _ in range(signals):  # several that come before the loop looks are as one
             os.kill(os.getpid(), signal.SIGTERM)
@@ -60,5 +64,5 @@ def test_a_signal_stops_in_order_what_has_started_and_cancels_what_has_not(start
         ended.append("in order")
 
     stopping.run(work)
-    assert ended == (["in order"] if started else [])
+    assert ended == (["in order"] if has_started else [])
     assert not wrong

@@ -231,12 +231,12 @@ def test_a_second_plane_in_a_home_is_told_where_the_first_is(tmp_path, capsys):
 def test_servers_that_announce_themselves_at_once_all_have_their_line(tmp_path, monkeypatch):
     listens, both = where.listens, Barrier(2)
 
-    def met(address):  # between what was read and what is written
+    def other_process_listens(address):  # between what was read and what is written
         with suppress(BrokenBarrierError):
             both.wait(0.2)
         return listens(address)
 
-    monkeypatch.setattr(where, "listens", met)
+    monkeypatch.setattr(where, "listens", other_process_listens)
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
         made = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
         first, *others = (f"http://127.0.0.1:{one.getsockname()[1]}" for one in made)

@@ -50,14 +50,14 @@ def folder(tmp_path_factory):
 async def answering(**answers: bytes):
     """A client of a server that answers by the last word of the path; nothing: it hangs up."""
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         target = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
         word = target.partition("?")[0].rpartition("/")[2]
         writer.write(answers.get(word, answers.get("other", b"")))
         await writer.drain()
         writer.close()
 
-    async with await asyncio.start_server(connected, "127.0.0.1", 0) as listening:
+    async with await asyncio.start_server(on_connect, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
         client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
         try:
@@ -66,9 +66,9 @@ async def answering(**answers: bytes):
             client.close()
 
 
-async def streamed(client: Client, *, until: float | None = None) -> tuple[bool, list[str]]:
+async def stream(client: Client, *, until: float | None = None) -> tuple[bool, list[str]]:
     """Whether streaming works there, and what was told."""
-    told: list[str] = []
+    fates: list[str] = []
     progress_state = OperationProgress.of(OPERATION)
 
     def stream() -> bool:
@@ -76,14 +76,14 @@ async def streamed(client: Client, *, until: float | None = None) -> tuple[bool,
             client,
             NAME,
             progress_state,
-            lambda lines: told.extend(line.fate for line in lines),
+            lambda lines: fates.extend(line.fate for line in lines),
             until,
         )
 
-    return await asyncio.to_thread(stream), told
+    return await asyncio.to_thread(stream), fates
 
 
-def sent(*events: tuple[str, object]) -> bytes:
+def encode_events(*events: tuple[str, object]) -> bytes:
     text = "".join(
         f"event: {name}\ndata: {json.dumps(data)}\n\n" if name else ": heartbeat\n\n"
         for name, data in events
@@ -92,21 +92,21 @@ def sent(*events: tuple[str, object]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("events", "works", "told"),
+    ("events", "works", "fates"),
     [
-        (sent(("step.done", RECORD), ("settled", DONE)), True, ["done"]),
-        (sent(("step.done", RECORD)), True, ["done"]),
-        (sent(("", None), ("settled", DONE)), True, []),
+        (encode_events(("step.done", RECORD), ("settled", DONE)), True, ["done"]),
+        (encode_events(("step.done", RECORD)), True, ["done"]),
+        (encode_events(("", None), ("settled", DONE)), True, []),
         (answer(b"<html>", media="text/html"), False, []),
         (answer({"code": "limit_exceeded"}, status=429), False, []),
         (b"", True, []),
-        (sent(("step.done", "no record")).replace(b'"no record"', b"{"), True, []),
+        (encode_events(("step.done", "no record")).replace(b'"no record"', b"{"), True, []),
     ],
 )
-def test_a_stream_is_heard_as_far_as_it_goes(events, works, told):
+def test_a_stream_is_heard_as_far_as_it_goes(events, works, fates):
     async def main() -> None:
         async with answering(events=events, other=answer(OPERATION)) as client:
-            assert await streamed(client) == (works, told)
+            assert await stream(client) == (works, fates)
 
     asyncio.run(main())
 
@@ -118,7 +118,7 @@ def test_a_stream_that_will_never_be_given_ends_the_wait(status, code):
     async def main() -> None:
         async with answering(events=answer(problem, status=status)) as client:
             with pytest.raises(ServerRefusal) as refused:
-                await streamed(client)
+                await stream(client)
             assert refused.value.code is code
 
     asyncio.run(main())
@@ -128,17 +128,17 @@ def test_a_stream_from_nobody_is_looked_after_by_whoever_waits():
     async def main() -> None:
         async with answering() as client:
             pass
-        assert await streamed(client) == (True, [])
+        assert await stream(client) == (True, [])
 
     asyncio.run(main())
 
 
 def test_time_can_be_up_while_records_come():
     async def main() -> None:
-        events = sent(("step.done", RECORD), ("step.done", {**RECORD, "seq": 2}))
+        events = encode_events(("step.done", RECORD), ("step.done", {**RECORD, "seq": 2}))
         async with answering(events=events) as client:
-            works, told = await streamed(client, until=0.0)
-            assert (works, told) == (True, ["done"])
+            works, fates = await stream(client, until=0.0)
+            assert (works, fates) == (True, ["done"])
 
     asyncio.run(main())
 
@@ -156,7 +156,7 @@ AWAY = "Temporal cannot be reached (connection refused)"
 )
 def test_what_nobody_has_claimed_is_told_with_the_reason(ready, words, capsys):
     pending = {**OPERATION, "state": "PENDING"}
-    answers = {"events": sent(("", None)), "readyz": ready, "other": answer(pending)}
+    answers = {"events": encode_events(("", None)), "readyz": ready, "other": answer(pending)}
 
     async def main() -> None:
         async with answering(**answers) as client:
@@ -176,13 +176,13 @@ def test_a_server_that_comes_back_is_asked_again(monkeypatch):
     monkeypatch.setattr("tenure.faces.cli.client.RETRY_SECONDS", ())
     answers = iter([b"", answer(DONE)])
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(next(answers))
         writer.close()
 
     async def main() -> None:
-        async with await asyncio.start_server(connected, "127.0.0.1", 0) as listening:
+        async with await asyncio.start_server(on_connect, "127.0.0.1", 0) as listening:
             port = listening.sockets[0].getsockname()[1]
             client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
             seen = await asyncio.to_thread(progress._poll, client, NAME, 0.0, None)
@@ -204,12 +204,12 @@ def test_a_server_that_stays_away_is_given_up_in_the_end(monkeypatch):
     asyncio.run(main())
 
 
-def interrupted(*_: object, **__: object) -> None:
+def interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
 def test_an_interrupt_leaves_the_operation_alone_and_says_how_to_come_back(monkeypatch):
-    monkeypatch.setattr(progress, "follow", interrupted)
+    monkeypatch.setattr(progress, "follow", interrupt)
     client = Client(ServerLocation(address="http://127.0.0.1:1", token="t"))
     with pytest.raises(CommandExit) as ended:
         progress.watch(client, OPERATION, waits=WaitOptions())

@@ -15,7 +15,7 @@ def home(tmp_path):
     return made
 
 
-def refused(where) -> CommandExit:
+def refusal_of(where) -> CommandExit:
     with pytest.raises(CommandExit) as told:
         where.server()
     return told.value
@@ -27,7 +27,7 @@ def test_a_home_has_the_address_and_the_token(home):
 
 
 def test_a_homes_token_goes_to_the_homes_address_only(home):
-    error = refused(ServerLocation(home=str(home), address="https://elsewhere.example"))
+    error = refusal_of(ServerLocation(home=str(home), address="https://elsewhere.example"))
     assert error.code is Exit.AUTHENTICATION
     assert str(home / "token") in error.advice
     same = ServerLocation(home=str(home), address="http://127.0.0.1:7450/")
@@ -36,7 +36,9 @@ def test_a_homes_token_goes_to_the_homes_address_only(home):
 
 def test_a_given_token_is_not_sent_where_a_file_points(home):
     (home / "address").write_text("https://elsewhere.example\n")
-    assert "names another machine" in refused(ServerLocation(home=str(home), token="mine")).sentence
+    assert (
+        "names another machine" in refusal_of(ServerLocation(home=str(home), token="mine")).sentence
+    )
     given = ServerLocation(home=str(home), token="mine", address="https://elsewhere.example")
     assert given.server().token == "mine"
     (home / "address").write_text("http://127.0.0.1:9\n")
@@ -44,7 +46,7 @@ def test_a_given_token_is_not_sent_where_a_file_points(home):
 
 
 def test_no_token_travels_in_the_clear(home):
-    error = refused(
+    error = refusal_of(
         ServerLocation(home=str(home), address="http://elsewhere.example", token="mine")
     )
     assert "unencrypted" in error.sentence
@@ -52,24 +54,24 @@ def test_no_token_travels_in_the_clear(home):
 
 @pytest.mark.parametrize("token", ["a\nb", "ä", "\x7f"])
 def test_a_token_that_would_break_a_header_is_refused(home, token):
-    assert refused(ServerLocation(home=str(home), token=token)).code is Exit.AUTHENTICATION
+    assert refusal_of(ServerLocation(home=str(home), token=token)).code is Exit.AUTHENTICATION
 
 
 def test_without_a_server_it_says_what_to_type(tmp_path):
-    error = refused(ServerLocation(home=str(tmp_path)))
+    error = refusal_of(ServerLocation(home=str(tmp_path)))
     assert error.code is Exit.FAILED
     assert error.advice == f"start one: tenure up --home {tmp_path}"
 
 
 def test_a_token_file_that_cannot_be_read_is_named(home):
-    error = refused(ServerLocation(home=str(home), token_file="/nowhere/token"))
+    error = refusal_of(ServerLocation(home=str(home), token_file="/nowhere/token"))
     assert (error.code, "/nowhere/token" in error.sentence) == (Exit.AUTHENTICATION, True)
 
 
 def test_an_empty_token_file_does_not_stand_for_the_homes_own_token(home, tmp_path):
     (tmp_path / "empty").write_text("\n")
     for file in (str(tmp_path / "empty"), "/dev/null"):
-        error = refused(ServerLocation(home=str(home), token_file=file))
+        error = refusal_of(ServerLocation(home=str(home), token_file=file))
         assert (error.code, file in error.sentence) == (Exit.AUTHENTICATION, True)
 
 

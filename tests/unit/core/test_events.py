@@ -34,11 +34,11 @@ def test_a_record_that_ends_the_operation_tells_the_end(kind):
 
 def test_every_event_can_happen():
     told: set[str] = {event_of(kind, state) for kind in RecordKind for state in OperationState}
-    told |= {agent_event(state) for state in _reached()}
+    told |= {agent_event(state) for state in _reachable_states()}
     assert told == set(EVENT_TYPES)
 
 
-def _reached():
+def _reachable_states():
     """Every state in which some verb, or its end, puts an agent."""
     asked = {AgentState(then) for _, by, then in AGENT.rows if by in REQUESTS}
     ended = {
@@ -54,7 +54,7 @@ def _reached():
 def test_a_verb_that_was_accepted_and_its_end_are_told_of_the_agent():
     assert agent_event(AgentState.DELETE_FAILED) == "agent.delete_failed"
     assert set(AgentTrigger) >= REQUESTS
-    for state in _reached():
+    for state in _reachable_states():
         assert agent_event(state) == f"agent.{state.lower()}"
 
 

@@ -51,11 +51,11 @@ def test_ids_do_not_change_between_releases():
 
 @settings(max_examples=50)
 @given(parts)
-def test_the_text_of_a_key_is_40_characters_at_most_of_the_plainest_kind(said):
-    key = resource_key(**said)
+def test_the_text_of_a_key_is_40_characters_at_most_of_the_plainest_kind(fields):
+    key = resource_key(**fields)
     assert re.fullmatch(r"[a-z][a-z0-9]{1,39}", key.text)
-    assert key._asdict() == {"text": key.text, **said}
-    assert key == resource_key(**said)
+    assert key._asdict() == {"text": key.text, **fields}
+    assert key == resource_key(**fields)
 
 
 @settings(max_examples=50)
@@ -64,16 +64,16 @@ def test_different_parts_never_give_the_same_text(one, two):
     assert (resource_key(**one).text == resource_key(**two).text) == (one == two)
 
 
-def key_of(**said):
+def key_of(**fields):
     """A key of one runtime, but for what is said."""
     rest = {"tenant": "acme", "agent": "018b", "generation": 3, "slot": "runtime", "name": "main"}
-    return resource_key("plane", **{**rest, **said}).text
+    return resource_key("plane", **{**rest, **fields}).text
 
 
 @given(st.sampled_from(["\n", ":", "', '", "/", "\0"]), texts, texts)
-def test_nothing_can_be_moved_from_one_part_to_the_next(mark, left, right):
-    one = key_of(tenant=f"{left}{mark}{right}", agent="x")
-    two = key_of(tenant=left, agent=f"{right}{mark}x")
+def test_nothing_can_be_moved_from_one_part_to_the_next(mark, left_part, right_part):
+    one = key_of(tenant=f"{left_part}{mark}{right_part}", agent="x")
+    two = key_of(tenant=left_part, agent=f"{right_part}{mark}x")
     assert one != two
 
 

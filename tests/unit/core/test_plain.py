@@ -7,7 +7,7 @@ from tenure.core.limits import DEPTH_MAX
 from tenure.core.plain import require_plain_data
 
 
-def nested(depth):
+def nested_lists(depth):
     value: object = 1
     for _ in range(depth):
         value = [value]
@@ -16,7 +16,7 @@ def nested(depth):
 
 @pytest.mark.parametrize(
     "value",
-    [None, True, 7, -1.5, "text", [], {}, (1, 2), {"a": [{"b": None}]}, nested(DEPTH_MAX)],
+    [None, True, 7, -1.5, "text", [], {}, (1, 2), {"a": [{"b": None}]}, nested_lists(DEPTH_MAX)],
 )
 def test_plain_data_passes(value):
     require_plain_data(value, "the input")
@@ -31,8 +31,8 @@ def test_plain_data_passes(value):
         (float("inf"), "inf"),
         ({1: "x"}, "keys are text"),
         ({"a": [{"b": object()}]}, "a object"),
-        (nested(DEPTH_MAX + 1), "deep"),
-        (nested(5_000), "deep"),
+        (nested_lists(DEPTH_MAX + 1), "deep"),
+        (nested_lists(5_000), "deep"),
     ],
 )
 def test_what_is_odd_is_refused_and_named(value, word):

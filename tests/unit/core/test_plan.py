@@ -24,12 +24,12 @@ from tests.unit.support.saga_world import call, plans, step
 PIVOT, RETRIABLE = StepKind.PIVOT, StepKind.RETRIABLE
 
 
-def a_step(name="a", **said):
-    return Step(**{"name": name, "do": call, "undo": call, "inspect": call, **said})
+def a_step(name="a", **fields):
+    return Step(**{"name": name, "do": call, "undo": call, "inspect": call, **fields})
 
 
-def with_limits(**said):
-    return [a_step("slow", limits=StepLimits(**said))]
+def with_limits(**fields):
+    return [a_step("slow", limits=StepLimits(**fields))]
 
 
 def len_of(call):
@@ -218,7 +218,7 @@ def test_the_digest_does_not_depend_on_functions_or_on_how_a_number_is_written()
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "change",
     [
         {"name": "b"},
         {"undo": nothing},
@@ -228,8 +228,8 @@ def test_the_digest_does_not_depend_on_functions_or_on_how_a_number_is_written()
         {"kind": PIVOT, "undo": None},
     ],
 )
-def test_the_digest_tells_plans_apart(changed):
-    assert Plan("p", stages=[a_step(**changed)]).digest != Plan("p", stages=[a_step()]).digest
+def test_the_digest_tells_plans_apart(change):
+    assert Plan("p", stages=[a_step(**change)]).digest != Plan("p", stages=[a_step()]).digest
 
 
 def test_what_an_operation_kept_wins_over_what_the_step_says_now():
@@ -239,12 +239,12 @@ def test_what_an_operation_kept_wins_over_what_the_step_says_now():
     assert again == kept
 
 
-@pytest.mark.parametrize("known", [None, a_step(undo=nothing), a_step(inspect=repeat)])
-def test_a_kept_step_whose_functions_are_gone_is_missing_not_skipped(known):
+@pytest.mark.parametrize("functions", [None, a_step(undo=nothing), a_step(inspect=repeat)])
+def test_a_kept_step_whose_functions_are_gone_is_missing_not_skipped(functions):
     kept = Plan("p", stages=[a_step()], version=2)
-    assert missing_from(kept.body(), lambda *_: known) == ["p@2/a"]
+    assert missing_from(kept.body(), lambda *_: functions) == ["p@2/a"]
     with pytest.raises(Invalid, match="nobody here knows how to perform p@2/a"):
-        plan_from_body(kept.body(), lambda *_: known)
+        plan_from_body(kept.body(), lambda *_: functions)
 
 
 def test_a_word_may_be_given_as_plain_text():

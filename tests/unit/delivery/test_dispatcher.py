@@ -22,7 +22,7 @@ from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import relaying
 from tenure.ports.bus import Destination
 from tenure.ports.store import Change
-from tests.unit.delivery.test_relay import counted
+from tests.unit.delivery.test_relay import count_reads
 from tests.unit.support.agent_planes import agent_test
 from tests.unit.support.sinks import Sink
 
@@ -30,12 +30,12 @@ TENANTS = ("north", "south", "east")
 TYPES = ("agent.ready", "agent.deleted", "operation.accepted")
 
 
-class Heard(Sink):
+class FilteredSink(Sink):
     """Takes everything, and knows what it is to have."""
 
-    def __init__(self, name, tenant, wanted):
+    def __init__(self, name, tenant, event_filter):
         super().__init__(name)
-        self.tenant, self.wanted = tenant, wanted
+        self.tenant, self.event_filter = tenant, event_filter
 
     @property
     def positions(self):
@@ -49,7 +49,7 @@ def event(number, tenant, type_, *, at=1.0):
 
 def route_to(sink):
     bus = LocalBus({sink.name: sink.take})
-    return DestinationRoute(Destination(sink.name, sink.name), bus, sink.wanted, sink.tenant)
+    return DestinationRoute(Destination(sink.name, sink.name), bus, sink.event_filter, sink.tenant)
 
 
 @asynccontextmanager
@@ -58,21 +58,24 @@ async def carried_to(plane, *sinks):
         yield one
 
 
-async def happens(plane, *events, told=True):
+async def happens(plane, *events, with_hint=True):
     await plane.store.commit(Change("", (), events))
-    if told:
+    if with_hint:
         plane.commits.notify()
 
 
 def idle(count):
     """Destinations of other tenants, and of one type that never happens."""
-    wanted = EventFilter(types=("agent.deleted",))
-    return [Heard(f"idle{n}", f"other{n % 5}" if n % 2 else "north", wanted) for n in range(count)]
+    event_filter = EventFilter(types=("agent.deleted",))
+    return [
+        FilteredSink(f"idle{n}", f"other{n % 5}" if n % 2 else "north", event_filter)
+        for n in range(count)
+    ]
 
 
 @agent_test
 async def test_whom_an_event_does_not_concern_reads_nothing_for_it(harness):
-    reads, mine = counted(harness), Heard("mine", "north", EventFilter())
+    reads, mine = count_reads(harness), FilteredSink("mine", "north", EventFilter())
     plane = harness.plane
     async with carried_to(plane, mine, *idle(50)):
         await asyncio.sleep(1)
@@ -114,13 +117,15 @@ def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(
     chance = random.Random(seed)
 
     @agent_test
-    async def played(harness):
+    async def scenario(harness):
         plane = replace(harness.plane, shared=chance.random() < 0.5)
         made, sinks = 0, []
         for n in range(12):
-            wanted = EventFilter(types=(chance.choice(TYPES),) if chance.random() < 0.7 else ())
-            sinks.append(Heard(f"sink{n}", chance.choice(("", *TENANTS)), wanted))
-        told = chance.random()
+            event_filter = EventFilter(
+                types=(chance.choice(TYPES),) if chance.random() < 0.7 else ()
+            )
+            sinks.append(FilteredSink(f"sink{n}", chance.choice(("", *TENANTS)), event_filter))
+        with_hint = chance.random()
 
         async def some():
             nonlocal made
@@ -129,7 +134,7 @@ def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(
                 made += 1
                 tenant, type_ = chance.choice(TENANTS), chance.choice(TYPES)
                 rows.append(event(made, tenant, type_, at=plane.store.now()))
-            await happens(plane, *rows, told=chance.random() < told)
+            await happens(plane, *rows, with_hint=chance.random() < with_hint)
 
         await some()
         for _ in range(3):  # lives of a relay
@@ -157,13 +162,13 @@ def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(
             for agent in {row["agent"] for row in rows}:
                 assert sorted(set(sink.of(agent))) == list(dict.fromkeys(sink.of(agent)))
 
-    played()
+    scenario()
 
 
 @agent_test
 async def test_a_wake_that_does_not_come_is_not_waited_for(harness, monkeypatch, caplog):
     failures = [ZeroDivisionError("a bug"), StoreError("not now")]
-    after, mine = feed.Feed.after, Heard("mine", "north", EventFilter())
+    after, mine = feed.Feed.after, FilteredSink("mine", "north", EventFilter())
     plane = harness.plane
     plane.commits.notify()
 

@@ -288,10 +288,10 @@ async def test_a_stream_that_is_discarded_while_events_are_sent_leaves_no_letter
     real = outbox._send
     discarded: list[int] = []
 
-    async def send(*given):
+    async def send(*args):
         if not discarded:
             discarded.append(await dead_letters.discard(harness.plane, CALLER, view.id, agent=bad))
-        return await real(*given)
+        return await real(*args)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outbox, "_send", send)
@@ -381,12 +381,12 @@ async def test_a_bus_that_breaks_or_a_secret_that_cannot_be_opened_is_a_failure(
         async def close(self):
             pass
 
-    def lost():
+    def no_secrets():
         raise Invalid("the key is lost")
 
     for number, route in enumerate((
         outbox.DestinationRoute(Destination("breaks", "x"), Breaks()),
-        outbox.DestinationRoute(Destination("lost", "x"), LocalBus({}), secrets=lost),
+        outbox.DestinationRoute(Destination("lost", "x"), LocalBus({}), secrets=no_secrets),
     )):  # fmt: skip
         relay = Relay(harness.plane, buses={}, always=[route])
         await relay.begin()

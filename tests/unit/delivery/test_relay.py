@@ -34,7 +34,7 @@ async def carrying(harness, sink, **more):
         yield one
 
 
-async def heard(harness, sink, seconds=60.0):
+async def relay_for(harness, sink, seconds=60.0):
     """Return when everything that is committed has arrived."""
     store = harness.plane.store
     async with asyncio.timeout(seconds):
@@ -58,13 +58,13 @@ async def test_a_subscription_is_carried_to_from_when_it_is_made_until_it_is_del
             harness.plane, CALLER, SubscriptionRequest("reads", SubscriptionKind.PULL)
         )
         await harness.create_ready("alpha")
-        await heard(harness, sink)
+        await relay_for(harness, sink)
         await asyncio.sleep(2)
         assert mine.deliveries == sink.deliveries
         await subscriptions.delete_subscription(harness.plane, CALLER, name)
         await asyncio.sleep(1)
         await harness.create_ready("beta")
-        await heard(harness, sink)
+        await relay_for(harness, sink)
         assert len(mine.deliveries) < len(sink.deliveries)
 
 
@@ -111,7 +111,7 @@ async def test_a_process_that_dies_again_and_again_gets_on_with_a_slow_destinati
     assert len(sink.deliveries) < 2 * len(set(sink.deliveries))
 
 
-class Counted:
+class CountingStore:
     """A store that counts what is read of it, by the table."""
 
     def __init__(self, inner):
@@ -125,14 +125,14 @@ class Counted:
         self.reads[table] += 1
         return await self._inner.find(table, key)
 
-    async def list_rows(self, table, said, **more):
+    async def list_rows(self, table, where, **more):
         self.reads[table] += 1
-        return await self._inner.list_rows(table, said, **more)
+        return await self._inner.list_rows(table, where, **more)
 
 
-def counted(harness):
+def count_reads(harness):
     """What the plane reads from now on; its commits are told of, as the embedded store does."""
-    store = Counted(harness.plane.store)
+    store = CountingStore(harness.plane.store)
     harness.plane = replace(harness.plane, store=store)
     harness.plane.commits.notify()
     return store.reads
@@ -140,7 +140,7 @@ def counted(harness):
 
 @agent_test
 async def test_where_every_commit_is_told_of_an_idle_relay_reads_next_to_nothing(harness):
-    reads, sink = counted(harness), Sink()
+    reads, sink = count_reads(harness), Sink()
     async with carrying(harness, sink):
         await asyncio.sleep(5)
         reads.clear()
@@ -150,9 +150,9 @@ async def test_where_every_commit_is_told_of_an_idle_relay_reads_next_to_nothing
         await harness.create_ready("alpha")
         assert sink.deliveries == []
         harness.plane.commits.notify()
-        await heard(harness, sink, 0.2)
+        await relay_for(harness, sink, 0.2)
         await harness.create_ready("beta")  # of which nobody tells, against all that was promised
-        await heard(harness, sink, dispatcher.IDLE_POLL_SECONDS + 1)
+        await relay_for(harness, sink, dispatcher.IDLE_POLL_SECONDS + 1)
 
 
 @agent_test
@@ -168,8 +168,8 @@ async def test_beside_others_it_is_looked_for_what_they_commit(harness):
         asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine")
         await subscriptions.create_subscription(other, CALLER, asked)
         await harness.create_ready("alpha")
-        await heard(harness, sink, dispatcher.POLL_SECONDS + 0.2)
-        await heard(harness, mine, relay.ROUTES_SECONDS)
+        await relay_for(harness, sink, dispatcher.POLL_SECONDS + 0.2)
+        await relay_for(harness, mine, relay.ROUTES_SECONDS)
 
 
 @agent_test
@@ -182,7 +182,7 @@ async def test_a_subscription_that_is_made_here_is_carried_to_at_once(harness):
         await asyncio.sleep(5)
         asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine", from_start=True)
         await subscriptions.create_subscription(harness.plane, CALLER, asked)
-        await heard(harness, mine, 0.2)
+        await relay_for(harness, mine, 0.2)
 
 
 @agent_test
@@ -191,7 +191,7 @@ async def test_where_there_is_no_server_nothing_is_taken_and_it_says_so(harness)
     async with carrying(harness, sink):
         name = await nats(harness, "mine", "mine")
         await harness.create_ready("alpha")
-        await heard(harness, sink)
+        await relay_for(harness, sink)
         await asyncio.sleep(5)
         view = await subscriptions.get_subscription(harness.plane, CALLER, name)
         assert "no NATS server" in view.why
@@ -222,7 +222,7 @@ async def test_nothing_leaves_while_the_plane_is_held(harness):
     sink = Sink()
     async with carrying(harness, sink):
         await harness.create_ready("alpha")
-        await heard(harness, sink)
+        await relay_for(harness, sink)
         before = len(sink.deliveries)
         harness.plane.pause.memo = harness.plane.pause.memo._replace(held="restored")
         await asyncio.sleep(TTL_SECONDS)
@@ -230,7 +230,7 @@ async def test_nothing_leaves_while_the_plane_is_held(harness):
         await asyncio.sleep(TTL_SECONDS)
         assert len(sink.deliveries) == before
         harness.plane.pause.memo = harness.plane.pause.memo._replace(held="")
-        await heard(harness, sink)
+        await relay_for(harness, sink)
 
 
 @agent_test
@@ -241,15 +241,15 @@ async def test_a_look_that_fails_is_tried_again_and_what_was_taken_over_is_let_g
     failures = [ZeroDivisionError("a bug"), ZeroDivisionError("another")]
     tick = outbox.deliver_page
 
-    async def failing(*given, **more):
+    async def failing(*args, **more):
         if failures:
             raise failures.pop()
-        return await tick(*given, **more)
+        return await tick(*args, **more)
 
     monkeypatch.setattr(relay, "deliver_page", failing)
     async with carrying(harness, sink):
         await harness.create_ready("alpha")
-        await heard(harness, sink)
+        await relay_for(harness, sink)
         assert "delivery to destination sink failed; next attempt in 1 s" in caplog.text
         # Somebody else takes the lead while this one thinks that it has it.
         key = lease_of("relay")
@@ -259,7 +259,7 @@ async def test_a_look_that_fails_is_tried_again_and_what_was_taken_over_is_let_g
         await harness.plane.store.commit(Change("", (), (taken,)))
         await harness.create_ready("beta")
         await asyncio.sleep(TTL_SECONDS * 3)  # the other one is gone again
-        await heard(harness, sink)
+        await relay_for(harness, sink)
 
 
 @agent_test
@@ -270,7 +270,7 @@ async def test_a_backlog_of_many_pages_is_carried_in_one_go(harness, monkeypatch
     bus = LocalBus({sink.name: sink.take})
     route = DestinationRoute(Destination(sink.name, sink.name), bus, page=3)
     async with relaying(harness.plane, buses={}, always=[route]):
-        await heard(harness, sink)
+        await relay_for(harness, sink)
     rows = await harness.plane.store.list_events(limit=1_000)
     assert len(sink.deliveries) == len(rows)
 
@@ -280,7 +280,7 @@ async def test_old_events_are_dropped_while_it_runs(harness):
     sink = Sink()
     async with carrying(harness, sink) as one:
         await harness.create_ready("alpha")
-        await heard(harness, sink)
+        await relay_for(harness, sink)
         one.retention.limits = RetentionLimits(seconds=1.0)
         await asyncio.sleep(2 * relay.TRIM_SECONDS)
         assert await harness.plane.store.list_events() == []

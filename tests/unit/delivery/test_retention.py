@@ -194,18 +194,18 @@ async def test_if_all_have_too_many_those_with_most_lose_first(harness):
 
 
 def test_a_tenant_below_its_share_keeps_all():
-    def bound(*counts, tenant_max=100, all_max=100):
+    def bound_of(*counts, tenant_max=100, all_max=100):
         return bound_for_each(counts, tenant_max=tenant_max, all_max=all_max)
 
-    assert bound() == 100
-    assert bound(50, 50) == 100
-    assert bound(1_000) == 100
-    assert bound(10, 1_000) == 90
-    assert bound(10, 500, 500) == 45
-    assert bound(10, 500, 500, tenant_max=20) == 20
-    assert bound(*[1] * 10, all_max=5) == 0  # more tenants than events: none can have any
+    assert bound_of() == 100
+    assert bound_of(50, 50) == 100
+    assert bound_of(1_000) == 100
+    assert bound_of(10, 1_000) == 90
+    assert bound_of(10, 500, 500) == 45
+    assert bound_of(10, 500, 500, tenant_max=20) == 20
+    assert bound_of(*[1] * 10, all_max=5) == 0  # more tenants than events: none can have any
     for counts in ((0, 1, 7), (5, 5, 5), (3, 9, 27, 81)):
-        level = bound(*counts, all_max=13)
+        level = bound_of(*counts, all_max=13)
         assert sum(min(count, level) for count in counts) <= 13
 
 
@@ -247,21 +247,21 @@ async def test_a_reader_is_told_that_it_missed_events_of_its_own_tenant_alone(ha
     await put_events(harness, "quiet", "noisy", "quiet", *["noisy"] * 20)
     await trim(relay, tenant_max=5)
 
-    async def missed(tenant, after):
+    async def missed_events(tenant, after):
         caller = Caller(tenant, "reader", Role.VIEWER)
         return (
             await cloudevents.list_events(harness.plane, caller, EventFilter(), after=after)
         ).missed
 
-    assert await missed("noisy", 2)
-    assert not await missed("quiet", 1)
-    assert not await missed("noisy", 18)
+    assert await missed_events("noisy", 2)
+    assert not await missed_events("quiet", 1)
+    assert not await missed_events("noisy", 18)
     # What a release that knows one bound for all tenants has dropped, everybody has missed.
     mark = Put("cursor", (cloudevents.TRIMMED,), {**subscriptions.NEW_CURSOR, "position": 3})
     drop = Change("", (), (Drop("outbox", (1,)), Drop("outbox", (3,)), mark))
     assert await harness.plane.store.commit(drop) is None
-    assert await missed("quiet", 1)
-    assert not await missed("quiet", 3)
+    assert await missed_events("quiet", 1)
+    assert not await missed_events("quiet", 3)
 
 
 @agent_test
@@ -296,25 +296,25 @@ async def test_events_near_the_bound_are_counted_once_and_followed(harness, monk
 
     monkeypatch.setattr(harness.plane.store, "count_events", count)
 
-    async def trimmed(tenant_max):
+    async def count_after_trim(tenant_max):
         await trim(relay, tenant_max=tenant_max)
         return len(await rows(harness))
 
     for name in ("alpha", "beta", "gamma"):
         await harness.create_ready(name)
         before = len(await rows(harness))
-        assert await trimmed(before) == before
-        assert await trimmed(before - 2) == before - 2
-        assert await trimmed(5) == 5
+        assert await count_after_trim(before) == before
+        assert await count_after_trim(before - 2) == before - 2
+        assert await count_after_trim(5) == 5
     assert len(counted) == 1
     other = relay_to(harness.plane, Sink())
     assert await other.leader.take_over()
     await trim(other, tenant_max=4)
     assert await relay.leader.take_over()
-    assert await trimmed(4) == 4
+    assert await count_after_trim(4) == 4
     assert len(counted) == 3
-    assert await trimmed(100) == 4
-    assert await trimmed(3) == 3
+    assert await count_after_trim(100) == 4
+    assert await count_after_trim(3) == 3
     assert len(counted) == 4  # far below the bound nobody follows them
 
 
@@ -340,13 +340,13 @@ async def test_a_destination_that_is_deleted_meanwhile_ends_the_round_and_nothin
     await put_events(harness, *["north"] * 4)
     routes = relay.routes
 
-    async def deleted():
+    async def routes_then_delete():
         assert (
             await harness.plane.store.commit(Change("", (), (Drop("cursor", ("sink",)),))) is None
         )
         return await routes()
 
-    monkeypatch.setattr(relay, "routes", deleted)
+    monkeypatch.setattr(relay, "routes", routes_then_delete)
     assert await trim(relay, tenant_max=1) == TrimResult()
     assert len(await rows(harness)) == 4
     monkeypatch.setattr(relay, "routes", routes)
@@ -385,8 +385,8 @@ def test_bounds_hold_and_no_tenant_pays_for_another_however_rounds_fall(seed, mo
         await harness.loop_until(harness.plane.store.now() + 120.0)
         await relay.tick()
         for name, sink in sinks.items():
-            missed = await missed_by(harness, name)
-            assert len({one.id for one in sink.events}) + missed == written[name]
+            missed_events = await missed_by(harness, name)
+            assert len({one.id for one in sink.events}) + missed_events == written[name]
         assert await missed_by(harness, "c") == 0
 
     scenario()

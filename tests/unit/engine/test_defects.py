@@ -158,11 +158,11 @@ async def test_a_defect_of_what_was_left_to_itself_halts_nothing(cluster, caplog
 async def test_a_store_that_was_closed_is_not_asked_again(cluster, caplog):
     process = await cluster.start()
 
-    async def closed():
+    async def raise_closed():
         raise StoreClosed("closed")
 
     async def close(_):
-        process.plane.store.before["commit"] = [closed]
+        process.plane.store.before["commit"] = [raise_closed]
         return Done()
 
     cluster.plan("one", step("made", close, Script(), Script()))

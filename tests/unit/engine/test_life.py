@@ -164,15 +164,15 @@ async def test_what_is_accepted_while_the_worker_starts_over_is_moved_under_one_
     plane, engine, worker = process.plane, process.engine, process.engine.worker
     starting, go_on = asyncio.Event(), asyncio.Event()
 
-    async def renewed():
+    async def renew():
         """It will be refused: the lease is gone."""
 
-    async def enlisted():
+    async def enlist():
         starting.set()
         await go_on.wait()
 
     await cluster.disk.observer().commit(Change("", (), (Drop("lease", (engine._lease,)),)))
-    cluster.stores[0].before["commit"] = [starting.wait, starting.wait, renewed, enlisted]
+    cluster.stores[0].before["commit"] = [starting.wait, starting.wait, renew, enlist]
     accepting = [asyncio.create_task(accept(plane, plan)) for plan in ("polls", "hangs")]
     await starting.wait()
     assert engine.worker not in ("", worker)
@@ -230,9 +230,9 @@ async def test_a_take_over_may_last_longer_than_the_lease(cluster, share, takes_
     await first.stop()
     claim, seconds = MemoryStore.claim, share * 6.0  # of the lease that `solo` gives
 
-    async def slowly(self, *given, **named):
+    async def slowly(self, *args, **kwargs):
         await asyncio.sleep(seconds)
-        return await claim(self, *given, **named)
+        return await claim(self, *args, **kwargs)
 
     with patched(MemoryStore, claim=slowly):
         process = await cluster.start(claim_max=1)

@@ -26,7 +26,7 @@ async def hang(_):
     await forever()
 
 
-async def ended(plane, name, seconds=60.0):
+async def end_state(plane, name, seconds=60.0):
     return (await reads.wait(plane, TENANT, name, seconds=seconds)).state
 
 
@@ -49,7 +49,7 @@ async def test_no_more_than_so_many_are_driven_and_the_others_follow_in_order(cl
     cluster.plan("one", step("made", work))
     plane = (await cluster.start(concurrency_max=3)).plane
     names = [await accept(plane, "one", n=n) for n in range(9)]
-    assert {await ended(plane, name) for name in names} == {OperationState.SUCCEEDED}
+    assert {await end_state(plane, name) for name in names} == {OperationState.SUCCEEDED}
     assert most == 3
     assert [set(order[n : n + 3]) for n in (0, 3, 6)] == [{0, 1, 2}, {3, 4, 5}, {6, 7, 8}]
     assert cluster.loop.time() == pytest.approx(0.3, abs=0.01)
@@ -80,7 +80,7 @@ async def test_what_is_queued_is_not_moved_twice_however_often_it_is_found(clust
     name = await accepting
     assert list(engine._ready) == [name]
     await operations.cancel(plane, by("the caller"), first)
-    assert await ended(plane, name) is OperationState.SUCCEEDED
+    assert await end_state(plane, name) is OperationState.SUCCEEDED
     await asyncio.sleep(10)
     assert len(do.calls) == 1
 
@@ -98,7 +98,7 @@ async def test_what_is_signalled_while_it_is_queued_is_read_when_its_turn_comes(
     await operations.signal(plane, by("a friend"), names[1], name="go", payload=1)
     await operations.cancel(plane, by("the caller"), first)
     for name in names:
-        assert await ended(plane, name) is OperationState.SUCCEEDED
+        assert await end_state(plane, name) is OperationState.SUCCEEDED
     assert [call.signals for call in ask.calls] == [{}, {"go": (1,)}, {}]
 
 
@@ -123,7 +123,7 @@ async def test_what_its_caller_did_not_hand_over_is_found_by_the_keeper(cluster)
     (row,) = await reads.list_operations(plane, TENANT)
     assert row.state == OperationState.RUNNING
     assert not process.engine._active
-    assert await ended(plane, row.id, 3.0) is OperationState.SUCCEEDED
+    assert await end_state(plane, row.id, 3.0) is OperationState.SUCCEEDED
 
 
 @virtual_time_test
@@ -154,7 +154,7 @@ async def test_what_waits_costs_no_task_and_is_moved_when_its_time_comes(cluster
     assert not process.engine._active
     assert len(process.engine._timers) == 2
     for name in names:
-        assert await ended(process.plane, name, 300) is OperationState.SUCCEEDED
+        assert await end_state(process.plane, name, 300) is OperationState.SUCCEEDED
     assert cluster.loop.time() == pytest.approx(200, abs=1.5)
 
 
@@ -197,7 +197,7 @@ async def test_what_is_recorded_while_it_is_read_is_seen(cluster):
 
     ask.endings = [slow, Done()]
     await operations.signal(plane, by("a friend"), name, name="x")
-    assert await ended(plane, name, 5.0) is OperationState.SUCCEEDED
+    assert await end_state(plane, name, 5.0) is OperationState.SUCCEEDED
     assert len(ask.calls) == 3
     assert (await journal(plane, name)).count("signalled") == 2
 
@@ -236,7 +236,7 @@ async def test_a_cancel_reaches_several_calls_at_once(cluster):
     name = await accept(process.plane, "fork")
     await asyncio.sleep(0.5)
     await operations.cancel(process.plane, by("the caller"), name)
-    assert await ended(process.plane, name, 0.2) is OperationState.COMPENSATED
+    assert await end_state(process.plane, name, 0.2) is OperationState.COMPENSATED
     assert [len(undo.calls) for undo in undos] == [1, 1]
 
 
@@ -250,7 +250,7 @@ async def test_siblings_go_at_their_own_pace(cluster):
     cluster.plan("fork", (step("slow", Script(slow)), step("polls", polls)))
     plane = (await cluster.start()).plane
     name = await accept(plane, "fork")
-    assert await ended(plane, name) is OperationState.SUCCEEDED
+    assert await end_state(plane, name) is OperationState.SUCCEEDED
     assert len(polls.calls) == 4
     assert cluster.loop.time() == pytest.approx(0.9, abs=0.05)
 
@@ -269,4 +269,4 @@ async def test_a_wake_reaches_an_operation_that_is_performing_several_moves(clus
     await operations.signal(plane, by("a friend"), name, name="go")
     await asyncio.sleep(0.1)
     assert len(ask.calls) == 2, "at once, not when its sibling is done"
-    assert await ended(plane, name) is OperationState.SUCCEEDED
+    assert await end_state(plane, name) is OperationState.SUCCEEDED

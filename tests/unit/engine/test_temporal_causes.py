@@ -9,7 +9,7 @@ CONNECT = "Failed client connect: Server connection error: tonic::transport::Err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (
             CONNECT + 'ConnectError(ConnectError("tcp connect error", 127.0.0.1:27233, Os { code: '
@@ -46,5 +46,5 @@ CONNECT = "Failed client connect: Server connection error: tonic::transport::Err
         ("workflow service is\ngone.", "workflow service is gone"),
     ],
 )
-def test_the_first_meaningful_cause_is_said_and_nothing_of_the_library(words, said):
-    assert root_cause(words) == said
+def test_the_first_meaningful_cause_is_said_and_nothing_of_the_library(words, sentence):
+    assert root_cause(words) == sentence

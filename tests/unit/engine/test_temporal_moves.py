@@ -267,14 +267,14 @@ async def tried_in_vain(bench: Bench, attempts: int) -> tuple[str, Answer, list[
     said: list[object] = []
     for attempt in range(1, attempts + 1):
         with pytest.raises(ApplicationError):
-            await bench.move(name, answer, by=bench.older, attempt=attempt, said=said)
+            await bench.move(name, answer, by=bench.older, attempt=attempt, heartbeat=said)
     return name, answer, said
 
 
 def test_after_workers_that_called_nobody_the_call_is_made_at_once():
     async def scenario(bench: Bench) -> None:
         name, answer, said = await tried_in_vain(bench, 3)
-        await bench.move(name, answer, attempt=4, said=said)
+        await bench.move(name, answer, attempt=4, heartbeat=said)
         assert bench.called == {"one.do": 1, "two.do": 1}
 
     run_on_bench(scenario)
@@ -286,8 +286,8 @@ def test_after_one_that_may_have_called_none_counts_as_the_first():
     async def scenario(bench: Bench) -> None:
         name, answer, said = await tried_in_vain(bench, 1)
         with pytest.raises(ApplicationError):
-            await bench.move(name, answer, by=bench.older, attempt=3, said=said)
-        await bench.move(name, answer, attempt=4, said=said)
+            await bench.move(name, answer, by=bench.older, attempt=3, heartbeat=said)
+        await bench.move(name, answer, attempt=4, heartbeat=said)
         assert bench.called == {"one.do": 1, "two.inspect": 1}
 
     run_on_bench(scenario)

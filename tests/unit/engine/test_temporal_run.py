@@ -19,7 +19,7 @@ ONE, TWO, NEXT = DueMove("one", "do", 1), DueMove("two", "do", 1), DueMove("next
 
 
 @pytest.fixture(autouse=True)
-def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def status_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the run says of itself; no time passes."""
     said: list[str] = []
     monkeypatch.setattr(workflow, "time", lambda: 0.0)
@@ -52,43 +52,43 @@ class Run(OperationRun):
         self._collect()
 
 
-def told(revision: int, *moves: DueMove) -> Answer:
+def answer(revision: int, *moves: DueMove) -> Answer:
     return Answer("RUNNING", 1, revision, list(moves), ticket=f"t{revision}")
 
 
 def test_the_ticket_of_the_last_answer_is_shown_if_nothing_was_beside_it():
-    run = Run(told(1, ONE))
+    run = Run(answer(1, ONE))
     assert run.begin() == [("one", "t1")]
-    run.end("one", told(2, NEXT))
+    run.end("one", answer(2, NEXT))
     assert run.begin() == [("next", "t2")]
 
 
 def test_of_two_at_once_neither_answer_gives_a_ticket():
-    run = Run(told(1, ONE, TWO))
+    run = Run(answer(1, ONE, TWO))
     run.begin()
-    run.end("one", told(2))
-    run.end("two", told(3, NEXT))
+    run.end("one", answer(2))
+    run.end("two", answer(3, NEXT))
     assert run.begin() == [("next", "")]
 
 
 def test_a_look_beside_a_move_takes_the_ticket_of_both():
     for first, last in (("", "one"), ("one", "")):
-        run = Run(told(1, ONE))
+        run = Run(answer(1, ONE))
         run.begin()
         run.wake(False)
         assert run.begin() == [(LOAD, "")]
-        run.end(first, told(2))
-        run.end(last, told(2, NEXT))
+        run.end(first, answer(2))
+        run.end(last, answer(2, NEXT))
         assert run.begin() == [("next", "")]
 
 
 def test_alone_again_an_answer_gives_a_ticket_again():
-    run = Run(told(1, ONE, TWO))
+    run = Run(answer(1, ONE, TWO))
     run.begin()
-    run.end("one", told(2))
-    run.end("two", told(3, NEXT))
+    run.end("one", answer(2))
+    run.end("two", answer(3, NEXT))
     run.begin()
-    run.end("next", told(4, ONE))
+    run.end("next", answer(4, ONE))
     assert run.begin() == [("one", "t4")]
 
 
@@ -105,15 +105,15 @@ def test_what_is_started_by_time_shows_no_ticket(monkeypatch):
     assert run.begin() == [("one", "")]
 
 
-def test_a_run_shows_how_it_stands_and_ends_with_why(shown):
-    run = Run(told(1, ONE))
+def test_a_run_shows_how_it_stands_and_ends_with_why(status_texts):
+    run = Run(answer(1, ONE))
     run.begin()
-    run.end("one", replace(told(2, NEXT), step_status="done"))
+    run.end("one", replace(answer(2, NEXT), step_status="done"))
     run.begin()
     why = "next was refused: no"
     over = Answer("COMPENSATED", 1, 3, ends_run=True, step_status="refused: no", reason=why)
     run.end("next", over)
-    assert shown == ["RUNNING\n\none: done", f"COMPENSATED: {why}\n\nnext: refused: no"]
+    assert status_texts == ["RUNNING\n\none: done", f"COMPENSATED: {why}\n\nnext: refused: no"]
     assert asyncio.run(run.run(RunInput("operation"))) == f"COMPENSATED: {why}"
 
 

@@ -60,13 +60,13 @@ class Bench:
         self.claims.attach(self.plane)
         find = self.store.find
 
-        async def counted(table, key):
+        async def count_find(table, key):
             self.reads += table == "operation"
             return await find(table, key)
 
-        self.store.find = counted
+        self.store.find = count_find
 
-    async def begun(self) -> str:
+    async def start(self) -> str:
         """An operation that a worker of Temporal holds."""
         await prepare(self.plane)
         name = (await admission.accept(self.plane, Accept("single"))).id
@@ -99,7 +99,7 @@ def test_what_begins_beside_a_relay_is_read_only_when_it_has_stood_for_a_margin(
     async def scenario(bench: Bench) -> None:
         relay = bench.relay()
         await relay.run_pass()
-        name = await bench.begun()
+        name = await bench.start()
         await bench.run_passes(relay, MARGIN)
         assert bench.reads == 0
         assert not bench.followed
@@ -111,7 +111,7 @@ def test_what_begins_beside_a_relay_is_read_only_when_it_has_stood_for_a_margin(
 
 def test_what_stood_before_there_was_a_relay_is_followed_at_once():
     async def scenario(bench: Bench) -> None:
-        name = await bench.begun()
+        name = await bench.start()
         await bench.clock.sleep(MARGIN + 1.0)
         await bench.relay().run_pass()
         assert bench.followed == [name]
@@ -123,7 +123,7 @@ def test_one_that_stands_still_though_it_was_woken_is_woken_ever_more_seldom():
     """Its plan is unknown to every worker that is left: each wake is events in its history."""
 
     async def scenario(bench: Bench) -> None:
-        name = await bench.begun()
+        name = await bench.start()
         relay, woken_at = bench.relay(), []
         for _ in range(int(REST_OF_A_DAY / 5)):
             before = len(bench.followed)
@@ -143,7 +143,7 @@ def test_one_that_stands_still_though_it_was_woken_is_woken_ever_more_seldom():
 
 def test_one_that_moved_after_it_was_woken_is_not_left_alone_for_longer():
     async def scenario(bench: Bench) -> None:
-        name = await bench.begun()
+        name = await bench.start()
         relay = bench.relay()
         await bench.run_passes(relay, 8 * MARGIN)
         often = len(bench.followed)
@@ -159,7 +159,7 @@ def test_one_that_moved_after_it_was_woken_is_not_left_alone_for_longer():
 
 def test_one_is_not_left_alone_for_longer_because_temporal_was_away():
     async def scenario(bench: Bench) -> None:
-        name = await bench.begun()
+        name = await bench.start()
         relay = bench.relay()
         bench.away = True
         await bench.run_passes(relay, 20 * MARGIN)

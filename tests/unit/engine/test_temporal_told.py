@@ -107,7 +107,7 @@ def test_what_was_recorded_by_others_is_not_kept():
     run_on_bench(scenario)
 
 
-class Gone:
+class FailingClient:
     """A server that says this of every run."""
 
     def __init__(self, status: RPCStatusCode) -> None:
@@ -126,9 +126,9 @@ def test_a_run_that_is_not_there_is_nowhere_else_and_of_others_it_is_not_known()
         engine: Any = TemporalEngine(
             hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
         )
-        engine._runs.client = Gone(RPCStatusCode.NOT_FOUND)
+        engine._runs.client = FailingClient(RPCStatusCode.NOT_FOUND)
         assert not await engine._runs.is_elsewhere("x")
-        engine._runs.client = Gone(RPCStatusCode.UNAVAILABLE)
+        engine._runs.client = FailingClient(RPCStatusCode.UNAVAILABLE)
         with pytest.raises(EngineError, match=r"could not describe operation x \(it is away\)"):
             await engine._runs.is_elsewhere("x")
 
@@ -139,7 +139,7 @@ def test_runs_that_start_at_once_in_a_namespace_without_attributes_all_start_wit
     """One of them adds what is missing, and none is left to the relay meanwhile."""
     asked: list[str] = []
 
-    async def registered(_client: object, settings: TemporalSettings) -> bool:
+    async def register_nothing(_client: object, settings: TemporalSettings) -> bool:
         asked.append(settings.namespace)
         await asyncio.sleep(0)
         return True
@@ -156,7 +156,7 @@ def test_runs_that_start_at_once_in_a_namespace_without_attributes_all_start_wit
         )
         engine._runs.client, engine._runs.has_attributes = object(), True
         about = RunLabels("kind", "agent", "name")
-        with patched(temporal_runs, register_attributes=registered):
+        with patched(temporal_runs, register_attributes=register_nothing):
             await asyncio.gather(
                 *(engine._runs.start_with_attributes(start, about) for _ in range(3))
             )

@@ -6,7 +6,7 @@ from tenure.adapters.engine.embedded.timers import Timers
 from tenure.testing.loop import VirtualClock, run
 
 
-def timed(scenario):
+def run_timers(scenario):
     """Run a scenario with timers; what they called for, and when."""
 
     async def main(loop):
@@ -28,7 +28,7 @@ def test_names_are_called_for_in_the_order_of_their_times():
         await asyncio.sleep(10)
         assert len(timers) == 0
 
-    assert timed(scenario) == [(0.0, "past"), (1.0, "a"), (2.0, "b"), (3.0, "c")]
+    assert run_timers(scenario) == [(0.0, "past"), (1.0, "a"), (2.0, "b"), (3.0, "c")]
 
 
 def test_the_newest_time_of_a_name_counts_be_it_earlier_or_later():
@@ -37,7 +37,7 @@ def test_the_newest_time_of_a_name_counts_be_it_earlier_or_later():
             timers.set(name, began + after)
         await asyncio.sleep(10)
 
-    assert timed(scenario) == [(1.0, "a"), (3.0, "b")]
+    assert run_timers(scenario) == [(1.0, "a"), (3.0, "b")]
 
 
 def test_what_is_forgotten_or_closed_is_not_called_for():
@@ -53,7 +53,7 @@ def test_what_is_forgotten_or_closed_is_not_called_for():
         timers.set("d", began + 20)
         await asyncio.sleep(10)
 
-    assert timed(scenario) == [(1.0, "a"), (20.0, "d")]
+    assert run_timers(scenario) == [(1.0, "a"), (20.0, "d")]
 
 
 def test_a_forgotten_time_at_the_top_of_the_heap_wakes_nobody():
@@ -68,7 +68,7 @@ def test_a_forgotten_time_at_the_top_of_the_heap_wakes_nobody():
         await asyncio.sleep(10)
         assert timers._timer is None
 
-    assert timed(scenario) == [(1.0, "a")]
+    assert run_timers(scenario) == [(1.0, "a")]
 
 
 def test_the_heap_does_not_grow_with_changes():
@@ -78,7 +78,7 @@ def test_the_heap_does_not_grow_with_changes():
         assert len(timers._heap) < 100
         await asyncio.sleep(10)
 
-    (call,) = timed(scenario)
+    (call,) = run_timers(scenario)
     assert call[1] == "a"
 
 
@@ -94,4 +94,4 @@ def test_a_clock_that_is_set_back_or_forward_is_noticed_within_a_minute():
         await asyncio.sleep(20)
         assert len(timers) == 1
 
-    assert [name for _, name in timed(scenario)] == ["a"]
+    assert [name for _, name in run_timers(scenario)] == ["a"]

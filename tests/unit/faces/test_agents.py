@@ -248,12 +248,12 @@ async def test_an_invocation_reaches_an_agent_that_serves_and_no_other(face):
     serve = captures(seen, GOOD)
     busy: list[int] = []
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         busy.append(face.plane.in_flight.total())
         await serve(reader, writer)
         writer.close()
 
-    listening = await asyncio.start_server(connected, "127.0.0.1", 0)
+    listening = await asyncio.start_server(on_connect, "127.0.0.1", 0)
     runtime = face.providers["runtime"]
     runtime.address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     path = "/v1/agents/adder/invocations"

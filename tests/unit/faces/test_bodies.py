@@ -23,7 +23,7 @@ class Outer(msgspec.Struct, forbid_unknown_fields=True):
     by_key: dict[str, Inner] = {}
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True):
+class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=10, description="How many.")] = 5
     deep: bool = False
     seconds: float = 1.0
@@ -32,7 +32,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
     since: Annotated[int | msgspec.UnsetType, Meta(description="From where on.")] = msgspec.UNSET
 
 
-def refused(data: bytes) -> tuple[str, str]:
+def refusal_of(data: bytes) -> tuple[str, str]:
     with pytest.raises(ProblemError) as found:
         body.convert(body.parse(data), Outer)
     return found.value.code, found.value.field
@@ -97,7 +97,7 @@ def test_what_only_looks_like_an_escape_is_text():
     ],
 )
 def test_what_does_not_fit_is_refused_by_its_name(data, code, field):
-    assert refused(data) == (code, field)
+    assert refusal_of(data) == (code, field)
 
 
 def test_nesting_up_to_the_bound_is_read():
@@ -139,17 +139,19 @@ def test_a_long_name_of_a_long_list_is_not_written_out_for_each_of_it():
     data = b'{"%s": [%s1e999]}' % (b"a" * 10_000, b"1," * 20_000)
     tracemalloc.start()
     try:
-        assert refused(data) == ("number_out_of_range", "a" * body.FIELD_CHARACTERS_MAX)
+        assert refusal_of(data) == ("number_out_of_range", "a" * body.FIELD_CHARACTERS_MAX)
         assert tracemalloc.get_traced_memory()[1] < 50_000_000
     finally:
         tracemalloc.stop()
 
 
 def test_a_query_is_read_by_its_declared_forms():
-    asked = query.read(b"limit=3&deep=true&seconds=5e-1&label=a%3Db&label=c+d&after=%C3%A9", Asked)
-    assert asked == Asked(3, True, 0.5, ("a=b", "c d"), "é")
-    assert query.read(b"", Asked) == Asked()
-    assert query.read(b"since=7", Asked).since == 7
+    found = query.read(
+        b"limit=3&deep=true&seconds=5e-1&label=a%3Db&label=c+d&after=%C3%A9", ListQuery
+    )
+    assert found == ListQuery(3, True, 0.5, ("a=b", "c d"), "é")
+    assert query.read(b"", ListQuery) == ListQuery()
+    assert query.read(b"since=7", ListQuery).since == 7
 
 
 @pytest.mark.parametrize(
@@ -179,5 +181,5 @@ def test_a_query_is_read_by_its_declared_forms():
 )
 def test_a_query_that_does_not_fit_is_refused_by_its_name(raw, code, field):
     with pytest.raises(ProblemError) as found:
-        query.read(raw, Asked)
+        query.read(raw, ListQuery)
     assert (found.value.code, found.value.field) == (code, field)

@@ -24,7 +24,7 @@ STREAM = {"accept": "text/event-stream"}
 HOOK = {"name": "billing", "kind": "webhook", "target": "https://billing.example/hooks"}
 
 
-async def made(face, name="alpha"):
+async def create_ready(face, name="alpha"):
     spec = read_spec({"name": name, "runtime": {"command": ["agent"]}})
     asked = await agents.create_agent(face.plane, CALLER, spec)
     done = await reads.wait(face.plane, "default", asked.id, seconds=5)
@@ -33,7 +33,7 @@ async def made(face, name="alpha"):
 
 
 @asynccontextmanager
-async def followed(face, address, *, token=ADMIN, headers=None, query=""):
+async def follow(face, address, *, token=ADMIN, headers=None, query=""):
     """The events of a stream as they come, as (position, type, event)."""
     url = f"{address}/v1/events{query}"
     given = {**STREAM, "authorization": f"Bearer {token}", **(headers or {})}
@@ -56,7 +56,7 @@ async def followed(face, address, *, token=ADMIN, headers=None, query=""):
 
 @api_test
 async def test_a_page_of_events_is_the_tenants_own(face):
-    uid = await made(face)
+    uid = await create_ready(face)
     page = (await face.ask("GET", "/v1/events?limit=1000", token="viewer")).json
     assert page["next"] is None
     assert {one["subject"] for one in page["items"]} == {uid}
@@ -82,22 +82,22 @@ async def test_a_page_of_events_is_the_tenants_own(face):
 
 @api_test
 async def test_a_stream_tells_what_was_and_what_comes_and_resumes(face):
-    first = await made(face)
+    first = await create_ready(face)
     async with serving(face.http_state, Listen(port=0)) as address:
-        async with followed(face, address, query="?type=agent.*") as come:
+        async with follow(face, address, query="?type=agent.*") as come:
             told = [await anext(come) for _ in range(2)]
             assert [name for _, name, _ in told] == [
                 "tenure.agent.creating", "tenure.agent.ready",
             ]  # fmt: skip
-            second = await made(face, "beta")
+            second = await create_ready(face, "beta")
             told += [await anext(come) for _ in range(2)]
         assert [event["subject"] for *_, event in told] == [first] * 2 + [second] * 2
         last = {"last-event-id": str(told[1][0])}
-        async with followed(face, address, headers=last, query="?type=agent.*") as come:
+        async with follow(face, address, headers=last, query="?type=agent.*") as come:
             again = [await anext(come) for _ in range(2)]
         assert again == told[2:]
         last = {"last-event-id": told[1][2]["id"]}  # of the event itself, as lists show it
-        async with followed(face, address, headers=last, query="?type=agent.*") as come:
+        async with follow(face, address, headers=last, query="?type=agent.*") as come:
             assert [await anext(come) for _ in range(2)] == told[2:]
     for far in (2**63, 10**19):
         headers = {**STREAM, "last-event-id": str(far)}
@@ -106,7 +106,7 @@ async def test_a_stream_tells_what_was_and_what_comes_and_resumes(face):
 
 @api_test
 async def test_a_stream_resumes_after_a_position_of_nineteen_digits(face):
-    uid = await made(face)
+    uid = await create_ready(face)
     told = {
         "tenant": CALLER.tenant, "agent": uid, "operation": "o", "type": "agent.ready", "at": 1.0,
         "body": "{}",
@@ -116,27 +116,27 @@ async def test_a_stream_resumes_after_a_position_of_nineteen_digits(face):
     assert await face.plane.store.commit(Change("", (), puts)) is None
     async with serving(face.http_state, Listen(port=0)) as address:
         last = {"last-event-id": str(far[0])}
-        async with followed(face, address, headers=last) as come:
+        async with follow(face, address, headers=last) as come:
             position, *_ = await anext(come)
         assert int(position) == far[1]
 
 
 @api_test
 async def test_a_position_beyond_all_events_makes_nobody_deaf(face):
-    await made(face)
+    await create_ready(face)
     far = str(2**63 - 1)
     page = (await face.ask("GET", f"/v1/events?after={far}", token="stranger")).json
     assert int(page["position"]) == await face.plane.store.newest_event()
     last = {"last-event-id": far}
     async with (
         serving(face.http_state, Listen(port=0)) as address,
-        followed(face, address, headers=last) as come,
+        follow(face, address, headers=last) as come,
     ):
         asked = subscriptions.SubscriptionRequest(
             "billing", SubscriptionKind.NATS, target="billing"
         )
         view, _ = await subscriptions.create_subscription(face.plane, CALLER, asked)
-        uid = await made(face, "beta")
+        uid = await create_ready(face, "beta")
         assert (await anext(come))[2]["subject"] == uid
     beyond = await face.plane.feed.after(view.position, limit=100)
     assert {row["agent"] for row in beyond} == {uid}
@@ -144,15 +144,15 @@ async def test_a_position_beyond_all_events_makes_nobody_deaf(face):
 
 @api_test
 async def test_a_stream_ends_when_its_token_is_revoked_and_tells_nothing_more(face):
-    await made(face)
+    await create_ready(face)
     admin = await tokens.authenticate(face.plane, ADMIN)
     view, token = await tokens.create_token(face.plane, admin, principal="eve", role=Role.VIEWER)
     async with serving(face.http_state, Listen(port=0)) as address:
-        async with followed(face, address, token=token) as come:
+        async with follow(face, address, token=token) as come:
             await anext(come)
             await tokens.revoke_token(face.plane, admin, view.id)
             revoked = (await face.ask("GET", "/v1/events?limit=1000")).json["position"]
-            await made(face, "beta")
+            await create_ready(face, "beta")
             async with asyncio.timeout(30):
                 late = [position async for position, *_ in come]
         assert all(position <= int(revoked) for position in late)
@@ -165,7 +165,7 @@ async def test_a_commit_is_told_at_once(face, monkeypatch):
     monkeypatch.setattr("tenure.faces.api.event_stream.POLL_SECONDS", 600.0)
     async with (
         serving(face.http_state, Listen(port=0)) as address,
-        followed(face, address, query="?type=operation.accepted") as come,
+        follow(face, address, query="?type=operation.accepted") as come,
         asyncio.timeout(30),
     ):
         for _ in range(5):
@@ -231,12 +231,12 @@ async def test_a_subscription_takes_an_idempotency_key(face):
 ], ids=str)  # fmt: skip
 def test_what_makes_no_sense_is_refused(change, tmp_path):
     @api_test
-    async def refused(face):
+    async def scenario(face):
         answer = await face.ask("POST", "/v1/subscriptions", {**HOOK, **change})
         assert answer.status in {400, 404}, answer.body
         assert (await face.ask("GET", "/v1/subscriptions")).json["items"] == []
 
-    refused(tmp_path=tmp_path)
+    scenario(tmp_path=tmp_path)
 
 
 @api_test
@@ -249,7 +249,7 @@ async def test_a_destination_that_fails_says_when_it_is_tried_and_a_replay_tries
     fails = {"attempts": 9, "due_at": later, "why": "refused", "since": 1.0}
     await face.plane.store.commit(Change("", (), (Set("cursor", (name,), fails),)))
     assert (await face.ask("GET", one)).json["next_try"] == later
-    await made(face)
+    await create_ready(face)
     alone = {"agent": "alpha"}
     assert (await face.ask("POST", f"{one}/dead-letters:replay", alone)).json == {"agents": 0}
     assert (await face.ask("GET", one)).json["next_try"] == later
@@ -261,7 +261,7 @@ async def test_a_destination_that_fails_says_when_it_is_tried_and_a_replay_tries
 async def test_letters_are_listed_replayed_and_discarded(face):
     body = {"name": "there", "kind": "nats", "target": "there"}
     name = (await face.ask("POST", "/v1/subscriptions", body)).json["id"]
-    uid = await made(face)
+    uid = await create_ready(face)
     rows = [row for row in await face.plane.store.list_events(limit=100) if row["agent"] == uid]
     said = ("tenant", "operation", "type", "at", "body", "sequence")
     parked = {"attempts": 3, "due_at": None, "why": "it said no", "since": 1.0}
@@ -290,7 +290,7 @@ async def test_letters_are_listed_replayed_and_discarded(face):
         for nobody in ("0" * 32, "alhpa"):
             other = await face.ask("POST", f"{one}/dead-letters:{verb}", {"agent": nobody})
             assert (other.status, other.json["code"]) == (404, "not_found")
-    beta = {"agent": await made(face, "beta")}
+    beta = {"agent": await create_ready(face, "beta")}
     assert (await face.ask("POST", f"{one}/dead-letters:discard", beta)).json == {"agents": 0}
     alpha = {"agent": "alpha"}
     assert (await face.ask("POST", f"{one}/dead-letters:discard", alpha)).json == {"agents": 1}

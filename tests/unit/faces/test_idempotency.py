@@ -29,7 +29,7 @@ SECRETS = {"secret", "token", "registration_access_token"}
 """Fields that show one."""
 
 
-def faced(tmp_path, check):
+def run_check(tmp_path, check):
     async def main():
         async with face(tmp_path) as one:
             return await check(one)
@@ -58,17 +58,17 @@ def test_an_answer_with_a_secret_is_declared_as_one():
 
 @EVERY
 def test_the_same_key_and_request_have_one_effect_and_one_answer(tmp_path, name):
-    assert faced(tmp_path, lambda one: check_repeated(one, name, "alpha")) == []
+    assert run_check(tmp_path, lambda one: check_repeated(one, name, "alpha")) == []
 
 
 @EVERY
 def test_equal_requests_at_the_same_time_have_one_effect_and_one_answer(tmp_path, name):
-    assert faced(tmp_path, lambda one: check_concurrent(one, name, "alpha")) == []
+    assert run_check(tmp_path, lambda one: check_concurrent(one, name, "alpha")) == []
 
 
 @EVERY
 def test_a_request_that_was_killed_is_finished_by_the_repeated_one(tmp_path, name):
-    assert faced(tmp_path, lambda one: check_killed(one, name, "alpha")) == []
+    assert run_check(tmp_path, lambda one: check_killed(one, name, "alpha")) == []
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].owner_only])
@@ -77,7 +77,7 @@ def test_the_same_key_of_another_tenant_is_another_key(tmp_path, name):
         wrong = await check_repeated(one, name, "alpha", caller="admin")
         return wrong + await check_repeated(one, name, "alpha", caller="stranger")
 
-    assert faced(tmp_path, check) == []
+    assert run_check(tmp_path, check) == []
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -93,7 +93,7 @@ def test_a_stored_answer_outlives_its_subject_and_no_secret_lies_open(tmp_path, 
             assert '"sealed":true' in row.answer
         one.providers["identity"].things.clear()
         for table in ("subscription", "finding", "awaited", "edge"):
-            await dropped(one.plane.store, table)
+            await drop_table(one.plane.store, table)
         again = await send(one, name, subject, "once")
         assert (again.status, again.body) == (first.status, first.body)
         assert again.headers["content-type"] == first.headers["content-type"]
@@ -104,10 +104,10 @@ def test_a_stored_answer_outlives_its_subject_and_no_secret_lies_open(tmp_path, 
         left = await one.plane.store.list_rows(IdempotencyRecord, {"key": "once"}, limit=2)
         assert all(each.at >= row.at for each in left), "its day was over"
 
-    faced(tmp_path, check)
+    run_check(tmp_path, check)
 
 
-async def dropped(store, table):
+async def drop_table(store, table):
     rows = await store.list_rows(table, {}, limit=100)
     drops = tuple(Drop(table, tuple(row[one] for one in TABLES[table].key)) for row in rows)
     assert await store.commit(Change("", (), drops)) is None
@@ -129,7 +129,7 @@ def test_a_refused_request_stores_nothing(tmp_path):
         done = await one.ask("PUT", path, {"most": 1}, token="admin", headers=headers)
         assert done.status == 200
 
-    faced(tmp_path, check)
+    run_check(tmp_path, check)
 
 
 def test_without_a_place_for_secrets_a_key_is_refused_and_nothing_is_done(tmp_path):
@@ -153,7 +153,7 @@ def test_letters_that_were_parked_after_a_killed_discard_are_left_by_the_repeate
         subject = await CASES[name].prepare(one, "admin", "alpha")
         place = subject.path.split("/")[3]
 
-        async def dies(*_given, **_named):
+        async def dies(*_args, **_kwargs):
             raise RequestKilled
 
         with pytest.MonkeyPatch.context() as patch:
@@ -167,7 +167,7 @@ def test_letters_that_were_parked_after_a_killed_discard_are_left_by_the_repeate
         assert await one.plane.store.find("parked", (place, "a")) is not None
         assert await count_audit_lines(one, "letters.discard", place) == 1
 
-    faced(tmp_path, check)
+    run_check(tmp_path, check)
 
 
 # --- the matrix catches what it is for ------------------------------------------------------------
@@ -176,14 +176,14 @@ def test_letters_that_were_parked_after_a_killed_discard_are_left_by_the_repeate
 @EVERY
 def test_a_route_that_ignores_the_key_is_caught(tmp_path, name, monkeypatch):
     monkeypatch.setattr(IdempotentRequest, "has_key", property(lambda _: False))
-    assert faced(tmp_path, lambda one: check_repeated(one, name, "alpha")) != []
+    assert run_check(tmp_path, lambda one: check_repeated(one, name, "alpha")) != []
 
 
 @EVERY
 def test_a_fingerprint_that_ignores_the_request_is_caught(tmp_path, name, monkeypatch):
     monkeypatch.setattr(idempotency, "fingerprint", lambda _: "the same")
     monkeypatch.setattr("tenure.faces.http.table.fingerprint", lambda _: "the same")
-    complaints = faced(tmp_path, lambda one: check_repeated(one, name, "alpha"))
+    complaints = run_check(tmp_path, lambda one: check_repeated(one, name, "alpha"))
     only_one = name in {"POST /v1/plane:confirm", "POST /v1/keys:rotate"}
     assert bool(complaints) != only_one, "they can be asked for one thing only"
 
@@ -211,7 +211,7 @@ def test_a_key_in_a_commit_of_its_own_is_caught(tmp_path, name, monkeypatch):
         return await plane.store.commit(change)
 
     monkeypatch.setattr(IdempotentRequest, "commit", commit)
-    assert faced(tmp_path, lambda one: check_killed(one, name, "alpha")) != []
+    assert run_check(tmp_path, lambda one: check_killed(one, name, "alpha")) != []
 
 
 @pytest.mark.parametrize("name", sorted({*STORED} - {*IN_ONE_COMMIT} - REPEATABLE))
@@ -222,4 +222,4 @@ def test_a_request_that_is_not_begun_before_its_effect_is_caught(tmp_path, name,
         return RequestStart(draft, plane.store.now())
 
     monkeypatch.setattr(IdempotentRequest, "begin", begin)
-    assert faced(tmp_path, lambda one: check_killed(one, name, "alpha")) != []
+    assert run_check(tmp_path, lambda one: check_killed(one, name, "alpha")) != []

@@ -74,13 +74,13 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 async def runtime(face: FaceClient, serve: Serve) -> AsyncIterator[None]:
     """A runtime that behaves so, and a face that knows where it is."""
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await serve(reader, writer)
         finally:
             writer.close()
 
-    listening = await asyncio.start_server(connected, "127.0.0.1", 0)
+    listening = await asyncio.start_server(on_connect, "127.0.0.1", 0)
     global ADDRESS  # noqa: PLW0603 (a handler has no other way to learn it)
     ADDRESS = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     face.app = server.build(face.http_state, faces=[HttpFace("invocations", (ROUTE,))])
@@ -93,17 +93,17 @@ async def runtime(face: FaceClient, serve: Serve) -> AsyncIterator[None]:
         await listening.wait_closed()
 
 
-def captures(seen: list[bytes], answer: bytes) -> Serve:
+def captures(requests: list[bytes], answer: bytes) -> Serve:
     """A runtime that keeps what it is sent and gives this answer."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        seen.append(head)
+        requests.append(head)
         for line in head.lower().splitlines():
             if line.startswith(b"content-length:"):
-                seen.append(await reader.readexactly(int(line.split(b":")[1])))
+                requests.append(await reader.readexactly(int(line.split(b":")[1])))
         if b"transfer-encoding: chunked" in head.lower():
-            seen.append(await reader.readuntil(b"0\r\n\r\n"))
+            requests.append(await reader.readuntil(b"0\r\n\r\n"))
         writer.write(answer)
         await writer.drain()
 
@@ -120,8 +120,8 @@ GOOD = (
 
 @api_test
 async def test_a_request_is_passed_on_and_its_answer_back(face):
-    seen: list[bytes] = []
-    async with runtime(face, captures(seen, GOOD)):
+    requests: list[bytes] = []
+    async with runtime(face, captures(requests, GOOD)):
         told = await face.ask(
             "POST",
             PATH,
@@ -134,7 +134,7 @@ async def test_a_request_is_passed_on_and_its_answer_back(face):
             },
         )
     assert (told.status, told.headers["content-type"], told.body) == (201, "text/x-odd", b"hello")
-    head, body = seen
+    head, body = requests
     assert head.startswith(b"POST /invocations HTTP/1.1\r\n")
     assert body == b"\x00\xffbody"
     for line in (
@@ -149,8 +149,8 @@ async def test_a_request_is_passed_on_and_its_answer_back(face):
 
 @api_test
 async def test_no_secret_of_the_caller_reaches_a_runtime(face):
-    seen: list[bytes] = []
-    async with runtime(face, captures(seen, GOOD)):
+    requests: list[bytes] = []
+    async with runtime(face, captures(requests, GOOD)):
         await face.ask(
             "POST",
             PATH,
@@ -166,7 +166,7 @@ async def test_no_secret_of_the_caller_reaches_a_runtime(face):
                 "te": "trailers",
             },
         )
-    head = seen[0].lower()
+    head = requests[0].lower()
     assert SECRET.encode() not in head
     assert face.tokens["operator"].lower().encode() not in head
     assert b"authorization" not in head
@@ -186,14 +186,14 @@ async def test_a_runtime_says_nothing_in_our_name(face):
 
 @api_test
 async def test_a_redirect_is_not_followed_and_a_cookie_is_not_kept(face):
-    seen: list[bytes] = []
+    requests: list[bytes] = []
     away = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nSet-Cookie: a=1\r\n\r\n"
     away = away.replace(b"\r\n\r\n", b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-    async with runtime(face, captures(seen, away)):
+    async with runtime(face, captures(requests, away)):
         for _ in range(2):
             told = await face.ask("POST", PATH, raw=b"{}")
             assert told.status == 302
-    assert not any(b"cookie" in head.lower() for head in seen)
+    assert not any(b"cookie" in head.lower() for head in requests)
 
 
 @api_test
@@ -396,11 +396,11 @@ def test_who_is_not_known_to_be_the_agent_is_told_nothing(
     tmp_path, monkeypatch, answer, code, said
 ):
     monkeypatch.setattr(aiohttp, "OWNER_SECONDS", 0.1)
-    seen: list[bytes] = []
+    requests: list[bytes] = []
     heard = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.append(await reader.read())
+        requests.append(await reader.read())
         heard.set()
 
     @api_test
@@ -413,4 +413,4 @@ def test_who_is_not_known_to_be_the_agent_is_told_nothing(
 
     monkeypatch.setitem(globals(), "is_there", answer)
     test(tmp_path=tmp_path)
-    assert seen == [b""]
+    assert requests == [b""]

@@ -89,7 +89,7 @@ async def test_a_cancel_is_accepted_and_may_be_waited_for(face):
 
 
 @pytest.mark.parametrize(
-    ("prefer", "applied"),
+    ("prefer", "preference_applied"),
     [
         ("wait=100", "wait=60"),
         ("wait=0", "wait=0"),
@@ -100,14 +100,14 @@ async def test_a_cancel_is_accepted_and_may_be_waited_for(face):
         ("wait=-1", None),
     ],
 )
-def test_a_preference_that_makes_no_sense_is_ignored(tmp_path, prefer, applied):
+def test_a_preference_that_makes_no_sense_is_ignored(tmp_path, prefer, preference_applied):
     @api_test
     async def test(face):
         name = await face.accept("sticks")
         await face.until(name, "STUCK")
         told = await face.ask("POST", f"/v1/operations/{name}:abandon", headers={"prefer": prefer})
         assert told.status == 202
-        assert told.headers.get("preference-applied") == applied
+        assert told.headers.get("preference-applied") == preference_applied
 
     test(tmp_path=tmp_path)
 
@@ -213,8 +213,8 @@ async def test_a_stream_ends_when_its_token_is_revoked(face):
     path = f"/v1/operations/{name}/events"
     real, let_in = face.http_state.authenticate, asyncio.Event()
 
-    async def authenticate(given):
-        caller = await real(given)
+    async def authenticate(text):
+        caller = await real(text)
         let_in.set()
         return caller
 

@@ -187,7 +187,7 @@ async def test_a_caller_who_leaves_half_way_is_no_error(face, caplog):
     sent: list[object] = []
     bearer = f"Bearer {face.tokens['operator']}".encode()
 
-    async def gone():
+    async def disconnect():
         return {"type": "http.disconnect"}
 
     async def send(message):
@@ -197,7 +197,7 @@ async def test_a_caller_who_leaves_half_way_is_no_error(face, caplog):
         "type": "http", "method": "POST", "path": ADOPT, "query_string": b"", "root_path": "",
         "headers": [(b"authorization", bearer), (b"content-length", b"10")],
     }  # fmt: skip
-    await face.app(scope, gone, send)
+    await face.app(scope, disconnect, send)
     assert sent == []
     assert not caplog.records
 
@@ -222,10 +222,10 @@ async def test_our_own_bug_tells_the_caller_an_id_and_no_more(face, caplog):
 
 @api_test
 async def test_a_store_that_refuses_is_told_with_when_to_ask_again(face):
-    async def closed(_):
+    async def raise_closed(_):
         raise StoreClosed("the store was closed")
 
-    face.http_state.authenticate = closed
+    face.http_state.authenticate = raise_closed
     answer = await face.ask("GET", "/v1/operations")
     assert (answer.status, answer.json["code"]) == (503, "store_closed")
     assert answer.headers["retry-after"] == "1"
@@ -249,10 +249,10 @@ async def test_what_the_store_says_is_for_the_log_and_not_for_the_caller(face, c
 async def test_after_a_commit_of_unknown_outcome_the_face_stops(face, caplog):
     caplog.set_level(logging.CRITICAL)
 
-    async def lost(_):
+    async def lose_connection(_):
         raise CommitUnknown(f"EIO. Whether operation {'c' * 32} was accepted is known then.")
 
-    face.http_state.authenticate = lost
+    face.http_state.authenticate = lose_connection
     answer = await face.ask("GET", "/v1/operations")
     assert (answer.status, answer.json["code"]) == (503, "commit_unknown")
     assert answer.json["operation"] == "c" * 32
@@ -324,7 +324,7 @@ async def test_a_store_that_takes_no_records_makes_it_unready(face, monkeypatch)
         causes.append("its disk is full")
         return causes[-1]
 
-    async def refused():
+    async def is_refused():
         told = await face.ask("GET", "/readyz", token="")
         said = "the store answers but takes no records: its disk is full"
         return (told.status, told.json["detail"]) == (503, said)
@@ -332,12 +332,12 @@ async def test_a_store_that_takes_no_records_makes_it_unready(face, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(face.plane.store, "commit", commit)
         patch.setattr(face.plane.store, "write_problem", write_problem)
-        assert all(await asyncio.gather(*(refused() for _ in range(3))))
+        assert all(await asyncio.gather(*(is_refused() for _ in range(3))))
         assert len(changes) == 1
         answer.set()
         await asyncio.sleep(0.01)
-        assert await refused()
-        assert await refused()
+        assert await is_refused()
+        assert await is_refused()
         assert len(changes) == 3  # what was refused is asked again
         assert len(causes) == 1  # the cause is good for a while
         assert all(
@@ -348,7 +348,7 @@ async def test_a_store_that_takes_no_records_makes_it_unready(face, monkeypatch)
     monkeypatch.setattr(face.plane.store, "write_problem", write_problem)
     assert (await face.ask("GET", "/readyz", token="")).status == 200
     monkeypatch.setattr("tenure.app.safety.write_probe.FRESH_SECONDS", 0.0)
-    assert await refused()
+    assert await is_refused()
 
 
 @api_test

@@ -28,14 +28,14 @@ async def listening(face, **bounds):
 def test_an_idle_server_looks_at_the_clock_once_a_second_and_ends_when_it_is_told():
     looks = []
 
-    class Counted(_Server):
+    class CountingServer(_Server):
         async def on_tick(self, counter):
             looks.append(counter)
             return await super().on_tick(counter)
 
     async def main(_):
         stopping = asyncio.Event()
-        server = Counted(uvicorn.Config(main), stopping)
+        server = CountingServer(uvicorn.Config(main), stopping)
         serving = asyncio.ensure_future(server.main_loop())
         await asyncio.sleep(60.5)
         assert [name for name, _ in server.server_state.default_headers] == [b"date"]

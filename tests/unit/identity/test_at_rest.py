@@ -65,7 +65,7 @@ async def alpha(local):
 def test_a_resource_without_its_client_is_broken_and_can_be_removed(tmp_path):
     path = tmp_path / "identity.db"
 
-    async def seen(local):
+    async def read_rows(local):
         assert (await local.inspect(key())).presence is Presence.BROKEN
         with pytest.raises(Rejected, match="was deleted and cannot be made again"):
             await local.ensure(key(), {"name": "beta"})
@@ -74,7 +74,7 @@ def test_a_resource_without_its_client_is_broken_and_can_be_removed(tmp_path):
 
     on(path, alpha)
     change(path, "DELETE FROM client")
-    on(path, seen)
+    on(path, read_rows)
 
 
 def test_a_client_that_lost_its_resource_gets_it_again_and_keeps_its_own(tmp_path):
@@ -185,29 +185,29 @@ class Failing:
     def __init__(self) -> None:
         self.fails = False
 
-    def __call__(self, work: Work, done: Done) -> None:
+    def __call__(self, work: Work, on_done: Done) -> None:
         error = OSError("no disk") if self.fails else None
         self.fails = False
         if error is None:
-            Inline()(work, done)
+            Inline()(work, on_done)
         else:
-            asyncio.get_running_loop().call_soon(done, error)
+            asyncio.get_running_loop().call_soon(on_done, error)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-class Lost(Failing):
+class LosingDisk(Failing):
     """A disk that carries COMMIT out and says that it failed."""
 
-    def __call__(self, work: Work, done: Done) -> None:
+    def __call__(self, work: Work, on_done: Done) -> None:
         if self.fails:
             work()
-        super().__call__(work, done)
+        super().__call__(work, on_done)
 
 
 def test_a_rotation_that_was_carried_out_all_the_same_is_seen(tmp_path):
-    path, disk = tmp_path / "identity.db", Lost()
+    path, disk = tmp_path / "identity.db", LosingDisk()
 
     async def scenario(local: LocalIdentity) -> None:
         before = await local.jwks()

@@ -32,62 +32,62 @@ def serve(tmp_path, scenario: Callable[[IdentityCase], Awaitable[None]], flush=N
     asyncio.run(main())
 
 
-def rows(served: IdentityCase, table: str) -> int:
-    local = served.identity
+def rows(case: IdentityCase, table: str) -> int:
+    local = case.identity
     assert isinstance(local, LocalIdentity)
     ((count,),) = local._holdings.read(f"SELECT count(*) FROM {table}")
     return int(count)
 
 
 def test_used_assertions_are_forgotten_when_they_have_expired(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        one = await client(served)
+    async def scenario(case: IdentityCase) -> None:
+        one = await client(case)
         for _ in range(40):
             await one.token()
-        assert rows(served, "used") == 40
-        served.clock.at += 61
+        assert rows(case, "used") == 40
+        case.clock.at += 61
         for _ in range(16):
             await one.token()
-        assert rows(served, "used") <= 16
+        assert rows(case, "used") <= 16
 
     serve(tmp_path, scenario)
 
 
 def test_revoked_tokens_are_forgotten_when_they_have_expired(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        one = await client(served)
+    async def scenario(case: IdentityCase) -> None:
+        one = await client(case)
         for _ in range(5):
-            await served.identity.revoke(await one.token(), asker=ADMIN)
-        assert rows(served, "revoked") == 5
-        served.clock.at += 301
-        await served.identity.revoke(await one.token(), asker=ADMIN)
-        assert rows(served, "revoked") == 1
+            await case.identity.revoke(await one.token(), asker=ADMIN)
+        assert rows(case, "revoked") == 5
+        case.clock.at += 301
+        await case.identity.revoke(await one.token(), asker=ADMIN)
+        assert rows(case, "revoked") == 1
 
     serve(tmp_path, scenario)
 
 
 def test_the_rows_of_a_client_go_with_it(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        await identity.invite_client(served)
-        assert (rows(served, "client"), rows(served, "permit")) == (1, 1)
-        await served.identity.remove(key())
-        assert (rows(served, "client"), rows(served, "permit")) == (0, 0)
+    async def scenario(case: IdentityCase) -> None:
+        await identity.invite_client(case)
+        assert (rows(case, "client"), rows(case, "permit")) == (1, 1)
+        await case.identity.remove(key())
+        assert (rows(case, "client"), rows(case, "permit")) == (0, 0)
 
     serve(tmp_path, scenario)
 
 
-class Held:
+class PausedDisk:
     """A disk that keeps one COMMIT back until it is let go."""
 
     def __init__(self) -> None:
         self.holds = False
         self.kept: list[tuple[Work, Done]] = []
 
-    def __call__(self, work: Work, done: Done) -> None:
+    def __call__(self, work: Work, on_done: Done) -> None:
         if self.holds:
-            self.kept.append((work, done))
+            self.kept.append((work, on_done))
         else:
-            Inline()(work, done)
+            Inline()(work, on_done)
 
     def let_go(self) -> None:
         self.holds = False
@@ -100,10 +100,10 @@ class Held:
 
 @pytest.mark.parametrize("ending", ["remove", "close"])
 def test_no_token_is_minted_after_what_ends_it_was_acknowledged(tmp_path, ending):
-    disk = Held()
+    disk = PausedDisk()
 
-    async def scenario(served: IdentityCase) -> None:
-        one = await client(served)
+    async def scenario(case: IdentityCase) -> None:
+        one = await client(case)
         await one.token()
         disk.holds = True
         # The proof is on its way to the disk when the end comes, and the end is on the disk when
@@ -111,9 +111,9 @@ def test_no_token_is_minted_after_what_ends_it_was_acknowledged(tmp_path, ending
         asked = asyncio.ensure_future(one.ask())
         await asyncio.sleep(0.01)
         end: Any = (
-            served.identity.remove(key())
+            case.identity.remove(key())
             if ending == "remove"
-            else served.identity.raise_epoch("t", "a", epoch=5, closed=True)
+            else case.identity.raise_epoch("t", "a", epoch=5, closed=True)
         )
         ended = asyncio.ensure_future(end)
         await asyncio.sleep(0)
@@ -172,14 +172,14 @@ def test_a_token_that_is_too_long_is_not_read():
 
 
 def test_a_client_id_that_cannot_be_is_just_unknown(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        one = await client(served)
+    async def scenario(case: IdentityCase) -> None:
+        one = await client(case)
         for odd in ("\ud800", "x" * 1_000, "a\x00b", ""):
             sent = one.assertion(iss=odd, sub=odd)
             assert word(await one.ask(sent)) is OAuthError.INVALID_CLIENT
-            asked = await served.identity.read_client(odd, bearer="x")
+            asked = await case.identity.read_client(odd, bearer="x")
             assert word(asked) is OAuthError.INVALID_TOKEN
-            asked = await served.identity.register(f"{odd}.x", {"jwks": one.jwks})
+            asked = await case.identity.register(f"{odd}.x", {"jwks": one.jwks})
             assert word(asked) is OAuthError.INVALID_TOKEN
         assert word(await one.ask(one.assertion(jti="\ud800"))) is OAuthError.INVALID_CLIENT
         assert word(await one.ask(one.assertion(exp=10**400))) is OAuthError.INVALID_CLIENT
@@ -189,16 +189,16 @@ def test_a_client_id_that_cannot_be_is_just_unknown(tmp_path):
 
 @pytest.mark.parametrize("header", [{"crit": ["kid"]}, {"b64": True, "crit": ["b64"]}])
 def test_a_header_that_says_how_to_be_read_is_not_read(tmp_path, header):
-    async def scenario(served: IdentityCase) -> None:
-        one = await client(served)
+    async def scenario(case: IdentityCase) -> None:
+        one = await client(case)
         assert word(await one.ask(one.assertion(header))) is OAuthError.INVALID_CLIENT
 
     serve(tmp_path, scenario)
 
 
 def test_every_audience_of_an_assertion_must_be_ours(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        one = await client(served)
+    async def scenario(case: IdentityCase) -> None:
+        one = await client(case)
         ours = [ISSUER, f"{ISSUER}/oauth/token"]
         assert not isinstance(await one.ask(one.assertion(aud=ours)), OAuthRefusal)
         mixed = one.assertion(aud=[ISSUER, "https://other.example"])
@@ -210,8 +210,8 @@ def test_every_audience_of_an_assertion_must_be_ours(tmp_path):
 
 
 def test_an_assertion_lasts_five_minutes_at_most(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        one, now = await client(served), int(served.clock.now())
+    async def scenario(case: IdentityCase) -> None:
+        one, now = await client(case), int(case.clock.now())
         assert not isinstance(await one.ask(one.assertion(exp=now + 300)), OAuthRefusal)
         assert word(await one.ask(one.assertion(exp=now + 320))) is OAuthError.INVALID_CLIENT
 
@@ -219,30 +219,30 @@ def test_an_assertion_lasts_five_minutes_at_most(tmp_path):
 
 
 def test_a_client_proves_itself_to_whom_it_asks(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        one = await client(served)
+    async def scenario(case: IdentityCase) -> None:
+        one = await client(case)
         form = one.form(one.assertion(aud=f"{ISSUER}/oauth/introspect"))
-        asker = await served.identity.authenticate(form, endpoint="/oauth/introspect")
+        asker = await case.identity.authenticate(form, endpoint="/oauth/introspect")
         assert asker == Asker("t", one.id)
         named = one.form(client_id="another")
-        assert word(await served.identity.token(named)) is OAuthError.INVALID_CLIENT
+        assert word(await case.identity.token(named)) is OAuthError.INVALID_CLIENT
 
     serve(tmp_path, scenario)
 
 
 def test_what_we_signed_for_another_purpose_is_no_access_token(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        one = await client(served)
+    async def scenario(case: IdentityCase) -> None:
+        one = await client(case)
         taken = jose.parse_compact(await one.token())
         assert taken is not None
-        assert isinstance(served.identity, LocalIdentity)
-        loaded = await served.identity._signers.ready()
+        assert isinstance(case.identity, LocalIdentity)
+        loaded = await case.identity._signers.ready()
         header = {"alg": "RS256", "kid": loaded.kid}
         for kind, active in (("at+jwt", True), ("JWT", False)):
             token = jwt.encode(
                 {**header, "typ": kind}, dict(taken.claims), loaded.private, algorithms=["RS256"]
             )
-            assert await identity.is_active(served, token) is active
+            assert await identity.is_active(case, token) is active
 
     serve(tmp_path, scenario)
 
@@ -269,9 +269,9 @@ def test_a_key_is_checked_under_its_own_algorithm_alone():
     assert not jose.is_signed(signed._replace(header={"alg": "ES256"}), other)
 
 
-def an_ec_key(**changed: object) -> dict[str, object]:
+def an_ec_key(**fields: object) -> dict[str, object]:
     pair = ECKey.generate_key("P-256", parameters={"kid": "one"})
-    return {**pair.as_dict(private=False), **changed}
+    return {**pair.as_dict(private=False), **fields}
 
 
 @pytest.mark.parametrize(
@@ -332,23 +332,23 @@ def test_a_key_set_is_a_list_of_different_keys(jwks):
     ids=str,
 )
 def test_a_spec_that_cannot_be_is_rejected_by_field_and_for_good(tmp_path, spec, field):
-    async def scenario(served: IdentityCase) -> None:
+    async def scenario(case: IdentityCase) -> None:
         with pytest.raises(Rejected, match=field):
-            await served.identity.ensure(key(), spec)
-        assert (await served.identity.inspect(key())).presence is Presence.ABSENT
+            await case.identity.ensure(key(), spec)
+        assert (await case.identity.inspect(key())).presence is Presence.ABSENT
         with pytest.raises(Rejected):
-            await served.identity.ensure(key(), {})
+            await case.identity.ensure(key(), {})
 
     serve(tmp_path, scenario)
 
 
 def test_one_token_says_no_more_than_can_be_sent(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        one = identity.IdentityClient(served, key().text)
+    async def scenario(case: IdentityCase) -> None:
+        one = identity.IdentityClient(case, key().text)
         scopes = [f"{number:>04}:{'x' * 95}" for number in range(64)]
-        await served.identity.ensure(key(), {"jwks": one.jwks, "scopes": scopes})
+        await case.identity.ensure(key(), {"jwks": one.jwks, "scopes": scopes})
         assert word(await one.ask()) is OAuthError.INVALID_SCOPE
-        said = await served.identity.introspect(
+        said = await case.identity.introspect(
             await one.token(scope=" ".join(scopes[:40])), asker=ADMIN
         )
         assert said["scope"] == " ".join(scopes[:40])
@@ -357,53 +357,53 @@ def test_one_token_says_no_more_than_can_be_sent(tmp_path):
 
 
 def test_a_client_need_not_have_an_owner_or_anything(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        await served.identity.ensure(key(), {"name": "n", "owner": "", "scopes": []})
-        await served.identity.ensure(key("b"), {})
-        assert (await served.identity.inspect(key())).presence is Presence.READY
+    async def scenario(case: IdentityCase) -> None:
+        await case.identity.ensure(key(), {"name": "n", "owner": "", "scopes": []})
+        await case.identity.ensure(key("b"), {})
+        assert (await case.identity.inspect(key())).presence is Presence.READY
 
     serve(tmp_path, scenario)
 
 
 def test_a_client_without_the_grant_mints_nothing(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        one = identity.IdentityClient(served, key().text)
-        await served.identity.ensure(key(), {"jwks": one.jwks, "grant_types": []})
+    async def scenario(case: IdentityCase) -> None:
+        one = identity.IdentityClient(case, key().text)
+        await case.identity.ensure(key(), {"jwks": one.jwks, "grant_types": []})
         assert word(await one.ask()) is OAuthError.UNAUTHORIZED_CLIENT
 
     serve(tmp_path, scenario)
 
 
 def test_keys_that_left_the_spec_prove_nothing_any_more(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        one = await client(served)
-        await served.identity.ensure(key(), {"scopes": ["a:read"]})
+    async def scenario(case: IdentityCase) -> None:
+        one = await client(case)
+        await case.identity.ensure(key(), {"scopes": ["a:read"]})
         assert word(await one.ask()) is OAuthError.INVALID_CLIENT
-        assert not isinstance(await served.identity.invite(key()), OAuthRefusal)
+        assert not isinstance(await case.identity.invite(key()), OAuthRefusal)
 
     serve(tmp_path, scenario)
 
 
 def test_another_planes_client_is_not_invited(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        await served.identity.ensure(key(), {})
+    async def scenario(case: IdentityCase) -> None:
+        await case.identity.ensure(key(), {})
         for other in (key()._replace(tenant="x"), key()._replace(agent="x")):
-            assert word(await served.identity.invite(other)) is OAuthError.INVALID_CLIENT
+            assert word(await case.identity.invite(other)) is OAuthError.INVALID_CLIENT
 
     serve(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("name", ["client_id_issued_at", "registration_access_token"])
 def test_an_update_says_whose_it_is_and_nothing_that_is_ours(tmp_path, name):
-    async def scenario(served: IdentityCase) -> None:
-        one, bearer = await identity.register_client(served)
+    async def scenario(case: IdentityCase) -> None:
+        one, bearer = await identity.register_client(case)
         for metadata in (
             {"jwks": one.jwks},
             {"jwks": one.jwks, "client_id": "another"},
             {"jwks": one.jwks, "client_id": one.id, name: 1},
             {"client_id": one.id},
         ):
-            asked = await served.identity.update_client(one.id, bearer=bearer, metadata=metadata)
+            asked = await case.identity.update_client(one.id, bearer=bearer, metadata=metadata)
             assert word(asked) is OAuthError.INVALID_CLIENT_METADATA
         assert not isinstance(await one.ask(), OAuthRefusal)
 
@@ -411,9 +411,9 @@ def test_an_update_says_whose_it_is_and_nothing_that_is_ours(tmp_path, name):
 
 
 def test_one_invitation_registers_one_of_many_at_once(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        one, invitation = await identity.invite_client(served)
-        asked = (served.identity.register(invitation.token, {"jwks": one.jwks}) for _ in range(5))
+    async def scenario(case: IdentityCase) -> None:
+        one, invitation = await identity.invite_client(case)
+        asked = (case.identity.register(invitation.token, {"jwks": one.jwks}) for _ in range(5))
         answers = await asyncio.gather(*asked)
         assert sum(isinstance(answer, OAuthRefusal) for answer in answers) == 4
 
@@ -421,11 +421,11 @@ def test_one_invitation_registers_one_of_many_at_once(tmp_path):
 
 
 def test_many_raise_one_epoch_and_the_greatest_stays(tmp_path):
-    async def scenario(served: IdentityCase) -> None:
-        one = await client(served)
-        raised = (served.identity.raise_epoch("t", "a", epoch=n) for n in (3, 9, 1, 7, 2))
+    async def scenario(case: IdentityCase) -> None:
+        one = await client(case)
+        raised = (case.identity.raise_epoch("t", "a", epoch=n) for n in (3, 9, 1, 7, 2))
         await asyncio.gather(*raised)
-        said = await served.identity.introspect(await one.token(), asker=ADMIN)
+        said = await case.identity.introspect(await one.token(), asker=ADMIN)
         assert said["epoch"] == 9
 
     serve(tmp_path, scenario)

@@ -23,26 +23,28 @@ CREATE = {"name", "spec", "runtime", "principal"}
 VERB = CREATE | {"was", "after", "runtimes", "drain_seconds", "retention", "epoch"}
 
 
-async def stored(harness, operation):
+async def stored_input(harness, operation):
     return json.loads((await harness.plane.store.find(OperationRecord, (operation.id,))).input)
 
 
 @agent_test
 async def test_the_keys_of_a_stored_input_are_those_that_earlier_releases_read(harness):
     created = await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
-    assert set(await stored(harness, created)) == CREATE
+    assert set(await stored_input(harness, created)) == CREATE
     await harness.wait_for(created)
     suspended = await harness.run_verb("suspend")
-    assert set(await stored(harness, suspended)) == VERB | {"keep_runtime"}
-    assert set(await stored(harness, await harness.run_verb("resume"))) == VERB
-    assert set(await stored(harness, await harness.run_verb("stop"))) == VERB | {"keep_runtime"}
-    assert set(await stored(harness, await harness.run_verb("delete"))) == VERB | {"owners"}
+    assert set(await stored_input(harness, suspended)) == VERB | {"keep_runtime"}
+    assert set(await stored_input(harness, await harness.run_verb("resume"))) == VERB
+    assert set(await stored_input(harness, await harness.run_verb("stop"))) == VERB | {
+        "keep_runtime"
+    }
+    assert set(await stored_input(harness, await harness.run_verb("delete"))) == VERB | {"owners"}
 
 
 @agent_test
 async def test_the_runtimes_of_a_stored_input_have_the_keys_of_earlier_releases(harness):
     await harness.create_ready()
-    (held,) = (await stored(harness, await harness.run_verb("stop")))["runtimes"]
+    (held,) = (await stored_input(harness, await harness.run_verb("stop")))["runtimes"]
     assert set(held) == {"operation", "step", "key", "generation"}
 
 
@@ -78,8 +80,8 @@ async def test_the_lock_keeps_what_a_newer_release_has_stored_beside_our_keys(ha
     await harness.plane.store.commit(Change("", (), (write,)))
     await harness.wait_for(suspended)
     await harness.wait_for(deleted)
-    assert (await stored(harness, deleted))["of_a_newer_release"] == 7
-    assert (await stored(harness, deleted))["after"] == ""
+    assert (await stored_input(harness, deleted))["of_a_newer_release"] == 7
+    assert (await stored_input(harness, deleted))["after"] == ""
 
 
 def test_an_input_that_lacks_newer_keys_is_read_with_defaults():

@@ -76,9 +76,9 @@ def test_a_stop_has_no_way_back():
     assert {step.kind for step in PLANS["stop_agent"].steps.values()} == {StepKind.RETRIABLE}
 
 
-def last_words(said):
+def last_words(last_line):
     """What an operation says of a runtime that ended with these words."""
-    runtime = SimpleNamespace(wait_ready=_answering(Status(Presence.BROKEN, said=said)))
+    runtime = SimpleNamespace(wait_ready=_answering(Status(Presence.BROKEN, said=last_line)))
     key = resource_key("plane", tenant="t", agent="a", generation=1, slot="", name="runtime_ready")
     input_ = AgentInput(name="alpha", spec={"runtime": {}})
     call = ports.Call(

@@ -34,7 +34,7 @@ def run_simulation(
         await world.quiet()
         snapshot = await read_snapshot(cluster.disk.observer())
         plans = {PLANS[plan].digest: PLANS[plan]}
-        return Evidence(snapshot, world, plans, client.acknowledged, EFFECTS)
+        return Evidence(snapshot, world, plans, client.acknowledged_ids, EFFECTS)
 
     return run(0, main)
 
@@ -45,12 +45,12 @@ UNKNOWN = {FaultPoint("meter", "ensure", 1): Fault.BROKE}
 
 
 @pytest.fixture
-def succeeded() -> Evidence:
+def success() -> Evidence:
     return run_simulation("linear", seconds=1.0)
 
 
 @pytest.fixture
-def compensated() -> Evidence:
+def compensation() -> Evidence:
     return run_simulation("linear", REFUSED, seconds=1.0)
 
 
@@ -85,13 +85,13 @@ def test_an_honest_life_breaks_none(plan, script):
     assert violations(run_simulation(plan, script)) == []
 
 
-def test_an_acknowledged_operation_that_is_missing_is_seen(succeeded):
-    evidence = replace(succeeded, acknowledged=[*succeeded.acknowledged, "lost"])
+def test_an_acknowledged_operation_that_is_missing_is_seen(success):
+    evidence = replace(success, acknowledged_ids=[*success.acknowledged_ids, "lost"])
     assert broken(evidence) == {"acknowledged_are_kept"}
 
 
-def test_an_operation_that_stands_still_is_seen(succeeded):
-    assert "every_operation_ended" in broken(with_row(succeeded, state="RUNNING"))
+def test_an_operation_that_stands_still_is_seen(success):
+    assert "every_operation_ended" in broken(with_row(success, state="RUNNING"))
 
 
 def test_a_stuck_operation_that_names_too_little_is_seen():
@@ -104,36 +104,36 @@ def test_a_stuck_operation_that_names_too_little_is_seen():
     assert "every_operation_ended" in broken(evidence)
 
 
-def test_a_resource_that_is_missing_or_too_many_is_seen(succeeded):
-    world = succeeded.world
+def test_a_resource_that_is_missing_or_too_many_is_seen(success):
+    world = success.world
     key = next(iter(world.things))
     thing = world.things.pop(key)
-    assert broken(succeeded) == {"succeeded_holds_its_resources"}
+    assert broken(success) == {"succeeded_holds_its_resources"}
     world.things[key] = thing
     other = thing.key._replace(text="another")
     world.things["access", "another"] = Thing("access", other, "plane", {}, 0.0, 0.0)
-    assert broken(succeeded) == {"succeeded_holds_its_resources"}
+    assert broken(success) == {"succeeded_holds_its_resources"}
 
 
-def test_an_orphan_is_seen(compensated):
-    key = next(entry.key for entry in compensated.world.log if entry.effect == "made")
-    compensated.world.things["identity", key.text] = Thing("identity", key, "plane", {}, 0.0, 0.0)
-    assert broken(compensated) == {"compensated_left_nothing"}
+def test_an_orphan_is_seen(compensation):
+    key = next(entry.key for entry in compensation.world.log if entry.effect == "made")
+    compensation.world.things["identity", key.text] = Thing("identity", key, "plane", {}, 0.0, 0.0)
+    assert broken(compensation) == {"compensated_left_nothing"}
 
 
-def test_an_intent_that_was_not_burned_is_seen(compensated):
+def test_an_intent_that_was_not_burned_is_seen(compensation):
     intents = [
-        row._replace(state="REMOVING") for row in compensated.snapshot.intents[only(compensated)]
+        row._replace(state="REMOVING") for row in compensation.snapshot.intents[only(compensation)]
     ]
-    snapshot = compensated.snapshot._replace(intents={only(compensated): intents})
-    assert "compensated_left_nothing" in broken(replace(compensated, snapshot=snapshot))
+    snapshot = compensation.snapshot._replace(intents={only(compensation): intents})
+    assert "compensated_left_nothing" in broken(replace(compensation, snapshot=snapshot))
 
 
-def test_undoing_the_oldest_first_is_seen(compensated):
-    log = compensated.world.log
+def test_undoing_the_oldest_first_is_seen(compensation):
+    log = compensation.world.log
     removed = [entry for entry in log if entry.verb == "remove"]
     log[:] = [entry for entry in log if entry.verb != "remove"] + removed[::-1]
-    assert broken(compensated) == {"undone_newest_first"}
+    assert broken(compensation) == {"undone_newest_first"}
 
 
 def test_going_on_past_a_stuck_undo_is_allowed():
@@ -155,9 +155,9 @@ def test_a_pivot_that_was_turned_back_is_seen():
     assert broken(evidence) == {"pivot_is_never_turned_back"}
 
 
-def test_a_resource_made_twice_is_seen(succeeded):
-    next(iter(succeeded.world.things.values())).times = 2
-    assert broken(succeeded) == {"nothing_is_there_twice"}
+def test_a_resource_made_twice_is_seen(success):
+    next(iter(success.world.things.values())).times = 2
+    assert broken(success) == {"nothing_is_there_twice"}
 
 
 def test_an_effect_that_ran_twice_is_seen():
@@ -182,8 +182,8 @@ def test_an_effect_that_is_claimed_and_never_happened_is_seen():
     assert broken(evidence) == {"unknown_is_said"}
 
 
-def test_an_event_too_few_too_many_or_of_another_kind_is_seen(succeeded):
-    events = list(succeeded.snapshot.events)
+def test_an_event_too_few_too_many_or_of_another_kind_is_seen(success):
+    events = list(success.snapshot.events)
     stranger = {**events[0], "operation": "another"}
     renamed = {**events[0], "type": "operation.stuck"}
     for wrong in (
@@ -193,34 +193,34 @@ def test_an_event_too_few_too_many_or_of_another_kind_is_seen(succeeded):
         [*events, stranger],
         [renamed, *events[1:]],
     ):
-        snapshot = succeeded.snapshot._replace(events=wrong)
-        assert broken(replace(succeeded, snapshot=snapshot)) == {"events_tell_the_journal"}
+        snapshot = success.snapshot._replace(events=wrong)
+        assert broken(replace(success, snapshot=snapshot)) == {"events_tell_the_journal"}
 
 
-def test_a_hole_in_the_journal_is_seen(succeeded):
-    journal = list(succeeded.snapshot.journals[only(succeeded)])
-    assert "journal_has_no_holes" in broken(with_journal(succeeded, journal[:2] + journal[3:]))
-    assert "journal_has_no_holes" in broken(with_journal(succeeded, journal[1:]))
+def test_a_hole_in_the_journal_is_seen(success):
+    journal = list(success.snapshot.journals[only(success)])
+    assert "journal_has_no_holes" in broken(with_journal(success, journal[:2] + journal[3:]))
+    assert "journal_has_no_holes" in broken(with_journal(success, journal[1:]))
 
 
-def test_a_row_that_says_something_else_than_the_journal_is_seen(succeeded):
-    assert broken(with_row(succeeded, ended_at=None)) == {"rows_agree_with_the_journal"}
-    assert "rows_agree_with_the_journal" in broken(with_row(succeeded, state="COMPENSATED"))
-    (row,) = succeeded.snapshot.operations.values()
-    locked = succeeded.snapshot._replace(active={row.agent: only(succeeded)})
-    assert broken(replace(succeeded, snapshot=locked)) == {"rows_agree_with_the_journal"}
+def test_a_row_that_says_something_else_than_the_journal_is_seen(success):
+    assert broken(with_row(success, ended_at=None)) == {"rows_agree_with_the_journal"}
+    assert "rows_agree_with_the_journal" in broken(with_row(success, state="COMPENSATED"))
+    (row,) = success.snapshot.operations.values()
+    locked = success.snapshot._replace(active={row.agent: only(success)})
+    assert broken(replace(success, snapshot=locked)) == {"rows_agree_with_the_journal"}
 
 
-def test_two_operations_on_one_agent_at_a_time_are_seen(succeeded):
-    log = succeeded.world.log
+def test_two_operations_on_one_agent_at_a_time_are_seen(success):
+    log = success.world.log
     newer = log[0]._replace(key=log[0].key._replace(generation=2, text="newer"))
     log.insert(2, newer)
-    assert broken(succeeded) == {"one_operation_at_a_time"}
+    assert broken(success) == {"one_operation_at_a_time"}
 
 
-def test_a_rewritten_journal_is_seen(succeeded):
-    before = succeeded.snapshot
-    name = only(succeeded)
+def test_a_rewritten_journal_is_seen(success):
+    before = success.snapshot
+    name = only(success)
     journal = list(before.journals[name])
     assert journal_only_grew(before, before) == []
     shorter = before._replace(journals={name: journal[:-1]})

@@ -74,7 +74,7 @@ def test_what_the_host_does_not_know_is_unavailable(tmp_path):
 
 
 @asynccontextmanager
-async def played(
+async def scripted_host(
     home: Path, *, protocol: int = wire.PROTOCOL, hangs_up: bool
 ) -> AsyncIterator[None]:
     """Somebody who has the lock, welcomes, and then hangs up on the first call or never answers."""
@@ -102,30 +102,30 @@ async def played(
 
 
 def test_a_call_whose_answer_was_lost_may_have_been_applied_unless_it_only_reads(tmp_path):
-    async def main(asked: str) -> None:
+    async def main(verb: str) -> None:
         async with (
-            played(tmp_path, hangs_up=True),
+            scripted_host(tmp_path, hangs_up=True),
             open_shared_providers(tmp_path, opening_access(tmp_path), clock=CLOCK) as guests,
         ):
             access = access_of(guests)
-            kind = Unavailable if asked == "inspect" else OutcomeUnknown
+            kind = Unavailable if verb == "inspect" else OutcomeUnknown
             work = (
                 access.inspect(access_key())
-                if asked == "inspect"
+                if verb == "inspect"
                 else access.ensure(access_key(), {})
             )
             with pytest.raises(kind, match="ended before it answered"):
                 await work
             await access.ensure(access_key(), {})  # served by ourselves now
 
-    for asked in ("inspect", "ensure"):
-        run(lambda asked=asked: main(asked))
+    for verb in ("inspect", "ensure"):
+        run(lambda verb=verb: main(verb))
 
 
 def test_a_listing_whose_end_was_lost_is_unavailable(tmp_path):
     async def main() -> None:
         async with (
-            played(tmp_path, hangs_up=True),
+            scripted_host(tmp_path, hangs_up=True),
             open_shared_providers(tmp_path, opening_access(tmp_path), clock=CLOCK) as guests,
         ):
             with pytest.raises(Unavailable):
@@ -138,7 +138,7 @@ def test_a_listing_whose_end_was_lost_is_unavailable(tmp_path):
 def test_who_never_answers_ends_a_call_at_its_deadline(tmp_path):
     async def main() -> None:
         async with (
-            played(tmp_path, hangs_up=False),
+            scripted_host(tmp_path, hangs_up=False),
             open_shared_providers(tmp_path, opening_access(tmp_path), clock=CLOCK) as guests,
         ):
             with patched(client, CALL_SECONDS=0.05):
@@ -152,7 +152,7 @@ def test_who_never_answers_ends_a_call_at_its_deadline(tmp_path):
 
 def test_who_serves_in_another_way_is_named(tmp_path):
     async def main() -> None:
-        async with played(tmp_path, protocol=99, hangs_up=False):
+        async with scripted_host(tmp_path, protocol=99, hangs_up=False):
             with (
                 patched(unix, START_SECONDS=0.2),
                 pytest.raises(StoreLocked, match="the same Tenure"),

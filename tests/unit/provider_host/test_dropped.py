@@ -40,7 +40,7 @@ class Slow:
         return await self.ensure(key, {})
 
 
-async def begun(guests: Mapping[str, Provider], slow: Slow) -> asyncio.Task[Any]:
+async def start_call(guests: Mapping[str, Provider], slow: Slow) -> asyncio.Task[Any]:
     call = asyncio.create_task(access_of(guests).ensure(access_key(), access_spec("reader")))
     await slow.begun.wait()
     return call
@@ -50,7 +50,7 @@ def test_a_call_that_is_cancelled_ends_in_the_host_before_its_caller_goes_on(tmp
     async def main() -> None:
         slow = Slow()
         async with holding(tmp_path, slow), holding(tmp_path, object()) as guests:
-            call = await begun(guests, slow)
+            call = await start_call(guests, slow)
             call.cancel()
             for _ in range(20):
                 await asyncio.sleep(0.005)
@@ -89,7 +89,7 @@ def test_who_is_cancelled_does_not_wait_for_ever_for_a_call_to_end(tmp_path):
         slow = Slow()
         async with holding(tmp_path, slow), holding(tmp_path, object()) as guests:
             with patched(client, DROP_SECONDS=0.05):
-                call = await begun(guests, slow)
+                call = await start_call(guests, slow)
                 call.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await call
@@ -124,7 +124,7 @@ def test_a_call_whose_time_is_over_is_ended_in_the_host_too(tmp_path):
         slow.tidied.set()
         async with holding(tmp_path, slow), holding(tmp_path, object()) as guests:
             with patched(client, CALL_SECONDS=0.05), pytest.raises(OutcomeUnknown):
-                await (await begun(guests, slow))
+                await (await start_call(guests, slow))
             await slow.over.wait()
             assert slow.said == ["cancelled"]
 
@@ -136,7 +136,7 @@ def test_a_call_goes_on_when_its_guest_is_gone(tmp_path):
         slow = Slow()
         async with holding(tmp_path, slow):
             visit = holding(tmp_path, object())
-            call = await begun(await visit.__aenter__(), slow)
+            call = await start_call(await visit.__aenter__(), slow)
             await visit.__aexit__(None, None, None)
             with pytest.raises(OutcomeUnknown):
                 await call
@@ -151,7 +151,7 @@ def test_who_is_cancelled_when_the_line_has_ended_goes_on_at_once(tmp_path):
     async def main() -> None:
         slow = Slow()
         async with holding(tmp_path, slow), holding(tmp_path, object()) as guests:
-            call = await begun(guests, slow)
+            call = await start_call(guests, slow)
             cast(Any, guests["access"])._current._server._writer.close()
             call.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -180,10 +180,10 @@ def test_the_socket_is_for_its_owner_and_gone_when_nobody_serves(tmp_path):
     run(main)
 
 
-@pytest.mark.parametrize("left", ["socket", "file", "half"])
-def test_what_was_left_in_its_place_is_replaced(tmp_path, left):
+@pytest.mark.parametrize("leftover", ["socket", "file", "half"])
+def test_what_was_left_in_its_place_is_replaced(tmp_path, leftover):
     dead = socket.socket(socket.AF_UNIX)
-    match left:
+    match leftover:
         case "socket":
             dead.bind(str(tmp_path / listener.NAME))
         case "half":

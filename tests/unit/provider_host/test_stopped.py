@@ -40,7 +40,7 @@ asyncio.run(main(Path(sys.argv[1])))
 
 
 @contextmanager
-def served(home: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def host_process(home: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A process that has the host; it is gone afterwards."""
     words = [sys.executable, "-c", SERVES, str(home)]
     child = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -59,7 +59,7 @@ def stop(child: "subprocess.Popen[bytes]") -> None:
     os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
 
 
-async def heard(caplog: pytest.LogCaptureFixture, words: str) -> None:
+async def wait_logged(caplog: pytest.LogCaptureFixture, words: str) -> None:
     """Go on when a guest has said so."""
     for _ in range(1_000):
         if words in caplog.text:
@@ -69,17 +69,17 @@ async def heard(caplog: pytest.LogCaptureFixture, words: str) -> None:
 
 
 def run(work) -> None:
-    async def bounded() -> None:
+    async def with_deadline() -> None:
         async with asyncio.timeout(50):
             await work()
 
     with patched(stopped_server, POLL_SECONDS=0.02):
-        asyncio.run(bounded())
+        asyncio.run(with_deadline())
 
 
 def test_one_that_stays_stopped_is_killed_and_a_guest_serves(tmp_path, caplog):
     async def main() -> None:
-        with served(tmp_path) as first:
+        with host_process(tmp_path) as first:
             opening = opening_access(tmp_path)
             async with open_shared_providers(
                 tmp_path, opening, clock=CLOCK, stopped_seconds=0.2
@@ -102,13 +102,13 @@ def test_one_that_stays_stopped_is_killed_and_a_guest_serves(tmp_path, caplog):
 
 def test_who_is_told_not_to_kill_says_who_stands_still_and_what_to_do(tmp_path, caplog):
     async def main() -> None:
-        with served(tmp_path) as first:
+        with host_process(tmp_path) as first:
             async with open_shared_providers(
                 tmp_path, opening_access(tmp_path), clock=CLOCK
             ) as guests:
                 access = access_of(guests)
                 stop(first)
-                await heard(caplog, "cannot be asked")
+                await wait_logged(caplog, "cannot be asked")
                 with patched(proxy, PATIENCE_SECONDS=0.3), pytest.raises(Unavailable) as refused:
                     await access.ensure(access_key(), {})
                 assert f"process {first.pid}" in unix.outage_of(guests)
@@ -125,13 +125,13 @@ def test_who_is_told_not_to_kill_says_who_stands_still_and_what_to_do(tmp_path, 
 
 def test_one_that_goes_on_in_time_keeps_the_host(tmp_path, caplog):
     async def main() -> None:
-        with served(tmp_path) as first:
+        with host_process(tmp_path) as first:
             opening = opening_access(tmp_path)
             async with open_shared_providers(
                 tmp_path, opening, clock=CLOCK, stopped_seconds=3.0
             ) as guests:
                 stop(first)
-                await heard(caplog, "if it stays so for 3 s it is killed")
+                await wait_logged(caplog, "if it stays so for 3 s it is killed")
                 first.send_signal(signal.SIGCONT)
                 await access_of(guests).ensure(access_key(), {})
                 assert first.poll() is None
@@ -141,7 +141,7 @@ def test_one_that_goes_on_in_time_keeps_the_host(tmp_path, caplog):
 
 
 def test_one_that_is_stopped_and_let_go_again_and_again_has_not_stood_still(tmp_path):
-    with served(tmp_path) as first:
+    with host_process(tmp_path) as first:
         there = stopped_server.ServerWatch(tmp_path, first.pid)
         stop(first)
         there.stopped_for()
@@ -155,7 +155,7 @@ def test_one_that_is_stopped_and_let_go_again_and_again_has_not_stood_still(tmp_
 
 
 def test_nobody_is_killed_whom_the_locks_file_does_not_name(tmp_path):
-    with served(tmp_path) as first:
+    with host_process(tmp_path) as first:
         (tmp_path / "providers.lock").write_text(f"{os.getpid()}\n")
         there = stopped_server.ServerWatch(tmp_path, first.pid)
         assert not there.kill()
@@ -164,7 +164,7 @@ def test_nobody_is_killed_whom_the_locks_file_does_not_name(tmp_path):
 
 
 def test_one_that_has_gone_or_cannot_be_seen_is_not_killed(tmp_path):
-    with served(tmp_path) as first:
+    with host_process(tmp_path) as first:
         there = stopped_server.ServerWatch(tmp_path, first.pid)
     assert there.can_kill()
     assert not there.kill()
@@ -177,7 +177,7 @@ def test_one_that_has_gone_or_cannot_be_seen_is_not_killed(tmp_path):
 
 def test_a_start_beside_one_that_stands_stopped_names_it(tmp_path):
     async def main() -> None:
-        with served(tmp_path) as first:
+        with host_process(tmp_path) as first:
             stop(first)
             with (
                 patched(unix, START_SECONDS=0.2),

@@ -17,7 +17,7 @@ from tenure.core.errors import (
 )
 
 
-def heard(data: bytes):
+def decode(data: bytes):
     async def main():
         reader = asyncio.StreamReader()
         reader.feed_data(data)
@@ -27,8 +27,8 @@ def heard(data: bytes):
     return asyncio.run(main())
 
 
-def passed(value: object) -> object:
-    message = heard(wire.encode([MessageType.VALUE, 1, value]))
+def round_trip(value: object) -> object:
+    message = decode(wire.encode([MessageType.VALUE, 1, value]))
     assert message is not None
     return message[2]
 
@@ -37,12 +37,12 @@ def passed(value: object) -> object:
     "value", ["r\ud800", "a\x00b", "日本", 2**70, -1, 0.1, True, None, [1, ["x"]], {"a": {"b": []}}]
 )
 def test_whatever_json_can_say_arrives_as_it_is(value):
-    assert passed(value) == value
+    assert round_trip(value) == value
 
 
 @pytest.mark.parametrize("odd", [b"x", {1, 2}, object(), math.nan])
 def test_what_it_cannot_say_arrives_as_a_number_that_is_none(odd):
-    arrived = passed(odd)
+    arrived = round_trip(odd)
     assert isinstance(arrived, float)
     assert math.isnan(arrived)
 
@@ -70,7 +70,7 @@ def test_what_is_too_long_or_never_ends_is_not_sent():
     ],
 )
 def test_what_is_no_message_ends_the_line(data):
-    assert heard(data) is None
+    assert decode(data) is None
 
 
 @pytest.mark.parametrize("kind", [Unavailable, Rejected, OutcomeUnknown, Invalid])

@@ -27,7 +27,7 @@ async def list_findings(harness):
     return await findings.list_findings(harness.plane, CALLER)
 
 
-async def subscribed(harness, sink):
+async def subscribe(harness, sink):
     """A subscription that hears of everything, and the relay that carries to it."""
     asked = SubscriptionRequest("mine", Way.NATS, target=sink.name, from_start=True)
     view, _ = await subscriptions.create_subscription(harness.plane, CALLER, asked)
@@ -40,7 +40,7 @@ async def test_parked_streams_are_one_finding_until_they_are_taken(harness):
     await harness.create_ready("good")
     sink = Sink()
     sink.refuses.update(bad)
-    name, relay = await subscribed(harness, sink)
+    name, relay = await subscribe(harness, sink)
     await relay.tick()
     for _ in range(2):
         assert (await reconciler.tick(harness.plane)).seen == 2
@@ -64,7 +64,7 @@ async def test_parked_streams_are_one_finding_until_they_are_taken(harness):
 
 @agent_test
 async def test_however_many_streams_are_parked_all_are_replayed_and_given_up(harness):
-    name, _ = await subscribed(harness, Sink())
+    name, _ = await subscribe(harness, Sink())
     many = [f"{number:032x}" for number in range(PAGE_MAX + 1)]
     parked = {"attempts": 3, "due_at": None, "why": "not this one", "since": 1.0}
     dead: Row = {"tenant": "default", "operation": "", "type": "t", "at": 1.0, "body": "{}"}
@@ -101,7 +101,7 @@ async def test_a_destination_that_takes_nothing_is_told_after_a_while(harness):
     await harness.create_ready()
     sink = Sink()
     sink.down = True
-    name, relay = await subscribed(harness, sink)
+    name, relay = await subscribe(harness, sink)
     await relay.tick()
     await reconciler.tick(harness.plane)
     assert await list_findings(harness) == []
@@ -129,7 +129,7 @@ async def left_behind(harness):
     await harness.create_ready("good")
     sink = Sink()
     sink.refuses.add(bad)
-    name, relay = await subscribed(harness, sink)
+    name, relay = await subscribe(harness, sink)
     await relay.tick()
     await reconciler.tick(harness.plane)
     drops = (Drop("subscription", (name,)), Drop("cursor", (name,)))
@@ -147,18 +147,18 @@ async def test_what_is_left_of_a_destination_that_is_gone_goes(harness):
     assert await list_findings(harness) == []
 
 
-@pytest.mark.parametrize("fenced", [True, False])
-def test_who_was_deposed_drops_nothing(fenced):
-    agent_test(deposed)(fenced=fenced)
+@pytest.mark.parametrize("with_fence", [True, False])
+def test_who_was_deposed_drops_nothing(with_fence):
+    agent_test(drop_after_new_leader)(with_fence=with_fence)
 
 
-async def deposed(harness, fenced):
+async def drop_after_new_leader(harness, with_fence):
     await left_behind(harness)
     first, second = (Leader(harness.plane, LEADERS) for _ in range(2))
     await first.renew()
     await second.take_over()
     term = Term(harness.plane, "letters", token=first.token)
-    if fenced:
+    if with_fence:
         assert (await reconciler.tick(harness.plane, term=term)).fixed == 0
         assert len(await harness.rows("letter")) > 1
         return

@@ -26,7 +26,7 @@ from tenure.testing.patches import patched
 from tests.unit.support.agent_planes import agent_test, fault
 
 
-async def seen(harness):
+async def run_and_list(harness):
     return await findings.list_findings(harness.plane, CALLER)
 
 
@@ -57,7 +57,7 @@ async def test_a_runtime_that_died_is_replaced_under_a_new_generation(harness):
     assert await harness.agent_state() is AgentState.READY
     _, address = await invocations.address_of(harness.plane, CALLER, "alpha")
     assert address == f"{thing.key.text}:1"
-    assert await seen(harness) == []
+    assert await run_and_list(harness) == []
     assert await harness.violations() == []
     kinds = [row["kind"] for row in await harness.rows("operation")]
     assert kinds == ["create_agent", "recover_runtime"]
@@ -70,21 +70,21 @@ def died_and_lost(harness, uid, *slots):
             del harness.world.things[thing.provider, thing.key.text]
 
 
-@pytest.mark.parametrize("lost", ["identity", "access", "credentials"])
-def test_an_agent_that_was_deleted_elsewhere_does_not_come_back(lost):
+@pytest.mark.parametrize("lost_slot", ["identity", "access", "credentials"])
+def test_an_agent_that_was_deleted_elsewhere_does_not_come_back(lost_slot):
     @agent_test
     async def looked_at(harness):
         uid = await harness.create_ready()
-        died_and_lost(harness, uid, lost)
+        died_and_lost(harness, uid, lost_slot)
         left = harness.holders(uid)
         await looks(harness)
         assert harness.holders(uid) == left, "nothing is made anew"
-        found = await seen(harness)
-        assert {one.body["provider"] for one in found} == {"runtime", lost}
+        found = await run_and_list(harness)
+        assert {one.body["provider"] for one in found} == {"runtime", lost_slot}
         assert all("tenure agent delete alpha" in one.body["what"] for one in found)
         assert (await harness.run_verb("delete")).state == "SUCCEEDED"
         await looks(harness)
-        assert await seen(harness) == []
+        assert await run_and_list(harness) == []
 
     looked_at()
 
@@ -96,12 +96,12 @@ async def test_an_agent_that_was_suspended_elsewhere_is_not_started_until_it_is_
     harness.fakes.credentials.door.stands[uid] = (1, True)
     await looks(harness)
     assert "runtime" not in harness.holders(uid)
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert "looks suspended elsewhere" in found.body["what"]
     await harness.run_verb("suspend")
     await harness.run_verb("resume")
     await looks(harness)
-    assert ("runtime" in harness.holders(uid), await seen(harness)) == (True, [])
+    assert ("runtime" in harness.holders(uid), await run_and_list(harness)) == (True, [])
 
 
 @pytest.mark.parametrize("error", [TimeoutError, Unavailable("is busy")])
@@ -116,12 +116,12 @@ def test_a_runtime_waits_for_a_provider_that_cannot_say_whether_its_agent_is_ope
 
         with patched(FakeCredentials, is_open=nobody):
             await looks(harness)
-        (found,) = await seen(harness)
+        (found,) = await run_and_list(harness)
         assert "before all else of the agent is seen" in found.body["what"]
         assert harness.world.holds(provider="runtime", agent=uid)[0].key.text == dead
         await looks(harness)
         assert harness.world.holds(provider="runtime", agent=uid)[0].key.text != dead
-        assert await seen(harness) == []
+        assert await run_and_list(harness) == []
 
     looked_at()
 
@@ -137,7 +137,7 @@ async def test_a_client_that_is_gone_is_made_again_before_a_runtime_that_died(ha
     assert harness.world.holds(provider="runtime", agent=uid)[0].key.text == dead
     await looks(harness)
     assert harness.world.holds(provider="runtime", agent=uid)[0].key.text != dead
-    assert await seen(harness) == []
+    assert await run_and_list(harness) == []
 
 
 @agent_test
@@ -159,7 +159,7 @@ async def test_who_asked_for_a_report_is_told_and_nothing_is_done(harness):
     await looks(harness, repairs=False)
     assert harness.world.holds(provider="runtime", agent=uid)[0].key.text == dead
     assert harness.world.holds(provider="runtime", agent=other)[0].key.text != also
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert (found.kind, found.agent, found.resource) == (FindingKind.DRIFT, uid, dead)
 
 
@@ -173,7 +173,7 @@ async def test_the_new_one_serves_even_if_the_old_one_cannot_be_removed(harness)
     _, address = await invocations.address_of(harness.plane, CALLER, "alpha")
     assert address != f"{dead}:1"
     await watched.tick(harness.plane)
-    assert {one.reconciler for one in await seen(harness)} == {"operations", "drift"}
+    assert {one.reconciler for one in await run_and_list(harness)} == {"operations", "drift"}
 
 
 @agent_test
@@ -189,7 +189,7 @@ async def test_one_that_never_comes_up_is_tried_less_and_less_often(harness):
     assert 3 <= len(asked) <= 6
     assert {row["state"] for row in asked} <= {"COMPENSATED", "RUNNING"}
     assert dead in [thing.key.text for thing in harness.world.holds(provider="runtime", agent=uid)]
-    assert any(one.kind is FindingKind.DRIFT for one in await seen(harness))
+    assert any(one.kind is FindingKind.DRIFT for one in await run_and_list(harness))
 
 
 @agent_test
@@ -202,7 +202,7 @@ async def test_what_was_tried_for_months_is_tried_again(harness):
     kept = harness.disk.tables.rows["finding"][row["id"],]
     kept["body"] = encode({**json.loads(row["body"]), "attempts": 5_000, "again_at": 0.0})
     assert (await drift.tick(harness.plane)).retry_at is not None
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert found.body["attempts"] == 5_001
     assert 0 < found.body["again_at"] - harness.plane.store.now() <= DRIFT_REPAIR.cap_seconds
 
@@ -217,7 +217,7 @@ async def test_a_client_deleted_behind_our_back_is_made_again_or_told(harness):
     await looks(harness)
     assert "identity" in harness.holders(uid)
     assert "identity" not in harness.holders(other)
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert (found.agent, found.kind) == (other, FindingKind.DRIFT)
     assert "behind our back" in found.body["what"]
 
@@ -228,7 +228,7 @@ async def test_a_burned_key_is_told_and_not_made_again(harness):
     (thing,) = harness.world.holds(provider="identity", agent=uid)
     await harness.fakes.identity.remove(thing.key)
     await looks(harness)
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert found.kind is FindingKind.DRIFT
     assert "burned" in found.body["error"]
 
@@ -250,14 +250,14 @@ async def test_what_only_a_newer_release_can_make_again_is_told_and_holds_up_not
         False,
         True,
     )
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert (found.agent, found.kind) == (strange, FindingKind.DRIFT)
     assert "nobody here knows how to perform create_agent@2/" in found.body["error"]
     await harness.loop_until(found.body["again_at"])
     harness.plane = newer
     await looks(harness)
     assert "identity" in harness.holders(strange)
-    assert await seen(harness) == []
+    assert await run_and_list(harness) == []
 
 
 @agent_test
@@ -265,10 +265,10 @@ async def test_a_provider_that_cannot_be_asked_is_not_clean(harness):
     await harness.create_ready()
     fault(harness, "access", "inspect", Fault.BUSY)
     await drift.tick(harness.plane)
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert found.kind is FindingKind.UNVERIFIABLE
     await drift.tick(harness.plane)
-    assert await seen(harness) == []
+    assert await run_and_list(harness) == []
 
 
 @agent_test
@@ -297,11 +297,11 @@ async def test_a_registration_that_lapses_soon_is_told(harness):
 
     harness.fakes.credentials._inspect = inspect
     await drift.tick(harness.plane)
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert (found.kind, found.body["provider"]) == (FindingKind.CONFIRMED, "credentials")
     lapses_at += drift.LAPSE_SECONDS
     await drift.tick(harness.plane)
-    assert await seen(harness) == []
+    assert await run_and_list(harness) == []
 
 
 @agent_test
@@ -338,7 +338,7 @@ async def test_what_is_somebody_elses_by_now_is_told_and_left(harness):
     (thing,) = harness.world.holds(provider="identity", agent=uid)
     thing.owner = "another"
     await looks(harness)
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert (found.kind, found.resource) == (FindingKind.UNVERIFIABLE, thing.key.text)
     assert harness.world.things["identity", thing.key.text].owner == "another"
 
@@ -350,12 +350,12 @@ async def test_what_differed_and_is_no_longer_held_is_settled_though_an_operatio
     (thing,) = harness.world.holds(provider="credentials", agent=uid)
     del harness.world.things["credentials", thing.key.text]
     await looks(harness, 1)
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert found.resource == thing.key.text
     fault(harness, "access", "remove", Fault.REFUSED)
     assert (await harness.run_verb("delete")).state == "STUCK"
     await looks(harness, 1)
-    assert await seen(harness) == []
+    assert await run_and_list(harness) == []
 
 
 @agent_test
@@ -368,15 +368,15 @@ async def test_an_agent_that_changes_while_it_is_looked_at_is_left_for_the_next_
     await looks(harness, 1)
     read = handle.load_handle
 
-    async def meanwhile(*given):
-        found = await read(*given)
+    async def meanwhile(*args):
+        found = await read(*args)
         await harness.run_verb("suspend")
         return found
 
     monkeypatch.setattr(drift, "load_handle", meanwhile)
     await drift.tick(harness.plane)
     assert harness.world.holds(provider="identity", agent=uid) == []
-    (found,) = [one for one in await seen(harness) if one.resource == thing.key.text]
+    (found,) = [one for one in await run_and_list(harness) if one.resource == thing.key.text]
     assert "has changed" in str(found.body["error"])
     monkeypatch.setattr(drift, "load_handle", read)
     await harness.loop_until(harness.plane.store.now() + DRIFT_REPAIR.first_seconds + 1)
@@ -396,6 +396,6 @@ async def test_what_an_open_operation_has_made_is_its_own_to_make_again(harness,
 
     with patched(drift, load_handle=nobody):
         await drift.tick(harness.plane)
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert "is not over" in str(found.body["error"])
     assert harness.world.holds(provider="identity", agent=uid) == []

@@ -18,7 +18,7 @@ from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test
 
 
 @asynccontextmanager
-async def driven(harness, seconds=20.0):
+async def running_driver(harness, seconds=20.0):
     one = Driver(harness.plane, clock=harness.clock, policy=ReconcilePolicy(seconds))
     task = asyncio.ensure_future(one.drive())
     try:
@@ -47,7 +47,7 @@ async def test_every_reconciler_looks_again_and_again(harness):
 
 @agent_test
 async def test_who_is_asked_to_look_takes_the_lead_and_a_dry_run_does_not(harness):
-    async with driven(harness) as leads:
+    async with running_driver(harness) as leads:
         await asyncio.sleep(1)
         other = Driver(harness.plane, clock=harness.clock, policy=ReconcilePolicy())
         assert [look.reconciler for look in await other.run_now("leases", True)] == ["leases"]
@@ -64,7 +64,7 @@ async def test_who_is_asked_to_look_takes_the_lead_and_a_dry_run_does_not(harnes
 
 @agent_test
 async def test_who_was_deposed_stops_looking_and_begins_again_when_it_leads(harness):
-    async with driven(harness, 5.0):
+    async with running_driver(harness, 5.0):
         await asyncio.sleep(12)
         key = lease_of(LEADERS)
         row = await harness.plane.store.find(LeaseRecord, key)
@@ -92,7 +92,7 @@ async def test_a_store_that_cannot_be_asked_is_asked_again(harness, monkeypatch,
         return await commit(change)
 
     monkeypatch.setattr(harness.plane.store, "commit", refuse)
-    async with driven(harness):
+    async with running_driver(harness):
         await asyncio.sleep(TTL_SECONDS)
         assert "the leader's lease was not renewed: there is no room" in caplog.text
         assert not harness.plane.reconcile_state.leads
@@ -115,7 +115,7 @@ async def test_one_that_asks_to_look_sooner_does_and_one_that_fails_waits(harnes
 
     monkeypatch.setattr(leases, "tick", soon)
     monkeypatch.setattr(driver, "RECONCILERS", {"leases": leases})
-    async with driven(harness, 100.0):
+    async with running_driver(harness, 100.0):
         await asyncio.sleep(400)
     first, second, third, fourth, *_ = looked
     assert (round(second - first), round(third - second)) == (2, 2)

@@ -20,7 +20,7 @@ from tenure.reconcilers.term import Term
 from tests.unit.support.agent_planes import agent_test
 
 
-async def granted(harness):
+async def make_granter(harness):
     """An agent that was deleted, and what it had granted was not taken away; its uid."""
     granter = await harness.create_ready("granter")
     asking = CALLER._replace(principal=granter)
@@ -76,7 +76,7 @@ async def test_a_child_whose_parent_went_without_it_is_deleted(harness):
 
 @agent_test
 async def test_a_plane_that_is_held_tells_and_takes_nothing(harness):
-    granter = await granted(harness)
+    granter = await make_granter(harness)
     held = Term(harness.plane, "grants", read_only=True)
     assert (await grants.tick(harness.plane, term=held)).fixed == 0
     assert len(harness.fakes.access.granted_by(granter)) == 1
@@ -94,7 +94,7 @@ def test_a_provider_that_is_away_is_asked_again(silent, monkeypatch):
 
 
 async def away_for_a_while(harness, silent, monkeypatch):
-    granter = await granted(harness)
+    granter = await make_granter(harness)
     access = harness.plane.providers["access"]
     revoke = access.revoke_granter
 
@@ -114,7 +114,7 @@ async def away_for_a_while(harness, silent, monkeypatch):
 
 @agent_test
 async def test_more_than_one_look_can_see_is_seen_by_the_next(harness):
-    granter = await granted(harness)
+    granter = await make_granter(harness)
     edges = harness.disk.tables.rows["edge"]
     living = "0" * 31 + "1"
     harness.disk.tables.rows["agent"][living,] = {
@@ -142,7 +142,7 @@ async def test_more_than_one_look_can_see_is_seen_by_the_next(harness):
 @agent_test
 async def test_a_finding_ends_though_something_else_may_not_go_yet(harness):
     """A subscription about its owner stays until it was told of the end."""
-    granter = await granted(harness)
+    granter = await make_granter(harness)
     held = Term(harness.plane, "grants", read_only=True)
     await grants.tick(harness.plane, term=held)
     asked = SubscriptionRequest("mine", Way.NATS, target="mine", agent="one", from_start=True)

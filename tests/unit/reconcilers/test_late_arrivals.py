@@ -57,15 +57,15 @@ class Unburning:
         return await self.status(key)
 
 
-async def gone(plane):
+async def create_and_delete(plane):
     """An agent that was created and deleted; the key its runtime had."""
-    await succeeded(plane, await agents.create_agent(plane, CALLER, SPEC))
+    await assert_succeeds(plane, await agents.create_agent(plane, CALLER, SPEC))
     (key,) = plane.providers["runtime"].held.values()
-    await succeeded(plane, await agents.delete_agent(plane, CALLER, "alpha"))
+    await assert_succeeds(plane, await agents.delete_agent(plane, CALLER, "alpha"))
     return key
 
 
-async def succeeded(plane, operation):
+async def assert_succeeds(plane, operation):
     ended = await reads.wait(plane, "default", operation.id, seconds=30)
     assert ended.state is OperationState.SUCCEEDED, ended.error
 
@@ -82,7 +82,7 @@ def run(tmp_path, scenario, seconds=1000.0):
 
 def test_what_arrives_late_is_removed_by_its_key(tmp_path):
     async def scenario(plane, runtime):
-        key = await gone(plane)
+        key = await create_and_delete(plane)
         assert runtime.held == {}
         await runtime.ensure(key, {})
         assert await late_arrivals.tick(plane) == Tick(seen=4, fixed=1)
@@ -96,7 +96,7 @@ def test_a_key_is_watched_until_the_window_is_over_and_it_was_absent_twice(tmp_p
     monkeypatch.setattr(tombstones, "LATE_SECONDS", 0.0)
 
     async def scenario(plane, runtime):
-        key = await gone(plane)
+        key = await create_and_delete(plane)
         assert (await late_arrivals.tick(plane)).seen == 4
         await runtime.ensure(key, {})  # between the two sightings: they begin anew
         assert await late_arrivals.tick(plane) == Tick(4, 1)
@@ -109,7 +109,7 @@ def test_a_key_is_watched_until_the_window_is_over_and_it_was_absent_twice(tmp_p
 
 def test_before_the_window_is_over_nothing_is_forgotten(tmp_path):
     async def scenario(plane, runtime):
-        await gone(plane)
+        await create_and_delete(plane)
         for _ in range(5):
             assert (await late_arrivals.tick(plane)).seen == 4
 
@@ -120,7 +120,7 @@ def test_a_provider_that_does_not_answer_is_asked_again(tmp_path, monkeypatch):
     monkeypatch.setattr(tombstones, "LATE_SECONDS", 0.0)
 
     async def scenario(plane, runtime):
-        key = await gone(plane)
+        key = await create_and_delete(plane)
         await runtime.ensure(key, {})
         runtime.away = True
         for _ in range(3):

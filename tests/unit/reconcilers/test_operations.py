@@ -14,7 +14,7 @@ from tenure.testing.operators import by
 from tests.unit.support.agent_planes import agent_test, fault
 
 
-async def seen(harness):
+async def run_and_list(harness):
     return await findings.list_findings(harness.plane, CALLER)
 
 
@@ -26,17 +26,17 @@ async def test_what_is_stuck_or_abandoned_is_told_until_nothing_is_left(harness)
         await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
     )
     await watched.tick(harness.plane)
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert (found.kind, found.body["operation"]) == (FindingKind.CONFIRMED, stuck.id)
     await operations.abandon(harness.plane, by("ann"), stuck.id)
     await watched.tick(harness.plane)
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert "abandoned by ann" in found.body["what"]
     assert [one["slot"] for one in found.body["left"]] == ["access"]
     harness.fakes.access._refuses.clear()
     assert (await harness.run_verb("delete")).state == "SUCCEEDED"
     await watched.tick(harness.plane)
-    assert await seen(harness) == []
+    assert await run_and_list(harness) == []
 
 
 @agent_test
@@ -45,7 +45,7 @@ async def test_what_is_stuck_tells_what_is_there_as_it_is_recorded(harness):
     (row,) = await harness.rows("operation")
     harness.disk.tables.rows["operation"][row["id"],].update(ended_at=None, state="STUCK")
     await watched.tick(harness.plane)
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert {one["step"]: one["state"] for one in found.body["left"]} == dict.fromkeys(
         ("identity", "access", "runtime", "credentials"), "PRESENT"
     )
@@ -58,10 +58,10 @@ async def test_an_operation_that_nobody_moves_is_told_and_woken(harness):
     kept = harness.disk.tables.rows["operation"][row["id"],]
     kept.update(ended_at=None, state="RUNNING", due_at=kept["updated_at"])
     await watched.tick(harness.plane)
-    assert await seen(harness) == []
+    assert await run_and_list(harness) == []
     await asyncio.sleep(watched.OVERDUE_SECONDS + 1)
     assert (await watched.tick(harness.plane)).fixed == 1
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert found.kind is FindingKind.UNVERIFIABLE
 
 
@@ -72,18 +72,18 @@ async def test_an_operation_that_was_recorded_by_a_clock_set_back_since_is_told(
     kept, now = harness.disk.tables.rows["operation"][row["id"],], harness.plane.store.now()
     kept.update(ended_at=None, state="RUNNING", updated_at=now + 59.0, due_at=now + 86_400.0)
     assert (await watched.tick(harness.plane)).fixed == 0
-    assert await seen(harness) == [], "clocks differ"
+    assert await run_and_list(harness) == [], "clocks differ"
     for ahead in ("updated_at", "created_at"):  # it may have been looked at since
         kept.update(created_at=now, updated_at=now)
         kept.update({ahead: now + 86_390.0})
         await watched.tick(harness.plane)
-        (found,) = await seen(harness)
+        (found,) = await run_and_list(harness)
         assert (found.kind, found.body["until"]) == (FindingKind.CONFIRMED, now + 86_400.0)
         assert f"it may stand until {in_utc(now + 86_400.0)}" in found.body["what"]
     kept.update(due_at=None)
     await asyncio.sleep(86_390.0 - 59.0)
     await watched.tick(harness.plane)
-    assert await seen(harness) == []
+    assert await run_and_list(harness) == []
 
 
 @agent_test
@@ -98,11 +98,11 @@ async def test_what_is_over_is_settled_though_not_all_is_looked_at(harness):
     other = {**row, "id": "f" * 32, "ended_at": None, "state": "WAITING"}
     harness.disk.tables.rows["operation"]["f" * 32,] = other
     await watched.tick(harness.plane, limit=1)
-    assert [one.body["operation"] for one in await seen(harness)] == [stuck.id]
+    assert [one.body["operation"] for one in await run_and_list(harness)] == [stuck.id]
     await watched.tick(harness.plane, limit=1)
-    assert len(await seen(harness)) == 1, "it was not its turn, and it is still so"
+    assert len(await run_and_list(harness)) == 1, "it was not its turn, and it is still so"
     harness.fakes.access._refuses.clear()
     await operations.retry(harness.plane, by("ann"), stuck.id)
     assert (await harness.wait_for(stuck)).state == "SUCCEEDED"
     await watched.tick(harness.plane, limit=1)
-    assert await seen(harness) == []
+    assert await run_and_list(harness) == []

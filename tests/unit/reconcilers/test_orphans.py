@@ -308,9 +308,9 @@ async def test_an_agent_that_is_being_made_or_undone_is_left_alone(harness):
     assert await open_findings(harness) == []
 
 
-@pytest.mark.parametrize("seen", [0, 10, 1_000])
-def test_the_cap_is_five_or_a_tenth(seen):
-    assert orphans.cap(seen) == max(5, seen / 10)
+@pytest.mark.parametrize("count", [0, 10, 1_000])
+def test_the_cap_is_five_or_a_tenth(count):
+    assert orphans.cap(count) == max(5, count / 10)
 
 
 @agent_test
@@ -374,9 +374,9 @@ async def test_a_look_rests_after_each_part_while_others_commit(harness, monkeyp
         plant(harness, agent=f"{number:032x}")
     claims, others = orphans._collect_suspects, harness.plane.commits
 
-    async def beside_others(*asked):
+    async def beside_others(*args):
         others.notify()
-        await claims(*asked)
+        await claims(*args)
 
     began = harness.loop.time()
     await orphans.tick(harness.plane)

@@ -42,7 +42,7 @@ async def kinds(harness):
     return sorted(str(row["kind"]) for row in await harness.rows("operation"))
 
 
-async def known(harness, uid):
+async def known_rows(harness, uid):
     rows = await harness.plane.store.list_resources(TENANT, uid)
     return [one.key for one in rows if one.slot]
 
@@ -60,14 +60,14 @@ async def run_lifecycle(harness):
 async def kept_after_a_hundred_days(harness):
     """Whether what an agent holds is still known after what is over has gone."""
     uid = await run_lifecycle(harness)
-    before, plane = await known(harness, uid), with_later_clock(harness.plane, 100)
+    before, plane = await known_rows(harness, uid), with_later_clock(harness.plane, 100)
     await retention.tick(plane)
     watched = {str(row["operation"]) for row in await harness.rows("tombstone")}
     assert watched <= {str(row["id"]) for row in await harness.rows("operation")}
     for _ in range(late_arrivals.SIGHTINGS):
         await late_arrivals.tick(plane)
     await retention.tick(plane)
-    return before == await known(harness, uid)
+    return before == await known_rows(harness, uid)
 
 
 @agent_test
@@ -195,11 +195,11 @@ async def test_what_turns_up_while_its_operation_is_judged_keeps_it_until_it_is_
     age(harness, 100)
     drop = retention._drop
 
-    async def after_a_look_at_orphans(*given):
+    async def after_a_look_at_orphans(*args):
         if not await harness.rows("tombstone"):
             fault(harness, "runtime", "remove", Fault.BUSY)
             await orphans.tick(harness.plane)
-        return await drop(*given)
+        return await drop(*args)
 
     with patched(retention, _drop=after_a_look_at_orphans):
         await retention.tick(harness.plane)
@@ -244,7 +244,7 @@ async def test_a_key_goes_after_a_day_and_an_operation_not_before_its_key(harnes
     assert await harness.rows("idempotency") == []
     with pytest.raises(NotFound):
         await reads.get_operation(harness.plane, TENANT, again.id)
-    assert len(await known(harness, uid)) == 3
+    assert len(await known_rows(harness, uid)) == 3
 
 
 @agent_test
@@ -254,21 +254,21 @@ async def test_an_acknowledgement_can_be_said_again_for_a_day(harness):
     view, _ = await subscriptions.create_subscription(harness.plane, CALLER, required)
     asked = await agents.suspend_agent(harness.plane, CALLER, "alpha")
 
-    async def said():
+    async def list_texts():
         return await acknowledgements.acknowledge(
             harness.plane, CALLER, view.id, operation=asked.id
         )
 
     await retention.tick(with_later_clock(harness.plane, 10))
-    first = await said()
+    first = await list_texts()
     await retention.tick(with_later_clock(harness.plane, 10))
-    assert await said() == first, "its operation is still open"
+    assert await list_texts() == first, "its operation is still open"
     await harness.wait_for(asked)
     await retention.tick(with_later_clock(harness.plane, 0.9))
-    assert await said() == first
+    assert await list_texts() == first
     await retention.tick(with_later_clock(harness.plane, 1.1))
     with pytest.raises(NotFound):
-        await said()
+        await list_texts()
 
 
 @agent_test
@@ -332,21 +332,21 @@ async def some_of_a_hundred(harness, over, soon):
         assert (done.seen, done.fixed, done.retry_at) == (1, 1, None)
 
 
-@pytest.mark.parametrize("fenced", [True, False])
-def test_who_was_deposed_drops_nothing(fenced):
-    agent_test(deposed)(fenced=fenced)
+@pytest.mark.parametrize("with_fence", [True, False])
+def test_who_was_deposed_drops_nothing(with_fence):
+    agent_test(drop_after_new_leader)(with_fence=with_fence)
 
 
-async def deposed(harness, fenced):
+async def drop_after_new_leader(harness, with_fence):
     await harness.plane.store.commit(Change("", (), keys(10)))
     first, second = (Leader(harness.plane, LEADERS) for _ in range(2))
     await first.renew()
     await second.take_over()
-    off = nullcontext() if fenced else patched(Term, fence=lambda _: ())
+    off = nullcontext() if with_fence else patched(Term, fence=lambda _: ())
     with off:
         term = Term(harness.plane, "retention", token=first.token)
         done = await retention.tick(harness.plane, term=term)
-    assert done.fixed == (0 if fenced else 10)
+    assert done.fixed == (0 if with_fence else 10)
 
 
 @agent_test

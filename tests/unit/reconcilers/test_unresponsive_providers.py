@@ -33,7 +33,7 @@ async def many(harness, count=COUNT):
     return [await harness.create_ready(f"a{number:02}") for number in range(count)]
 
 
-async def deleted(harness, count):
+async def delete_agents(harness, count):
     """Agents that are deleted, in the order of their tombstones; and what their runtimes were."""
     uids = await many(harness, count)
     things = {thing.key.agent: thing for thing in harness.world.holds(provider="runtime")}
@@ -44,7 +44,7 @@ async def deleted(harness, count):
 
 async def ownerless(harness, count):
     """Runtimes of agents that are deleted, which can go at the next look."""
-    uids, things = await deleted(harness, count)
+    uids, things = await delete_agents(harness, count)
     harness.disk.tables.rows["tombstone"].clear()
     for thing in things.values():
         harness.world.things["runtime", thing.key.text] = thing
@@ -72,10 +72,10 @@ def silence(monkeypatch):
     def silence(harness, slot, verb, some=None):
         answer = getattr(harness.plane.providers[slot], verb)
 
-        async def nothing(*given, **more):
-            if some is None or any(getattr(one, "agent", one) in some for one in given):
+        async def nothing(*args, **more):
+            if some is None or any(getattr(one, "agent", one) in some for one in args):
                 await asyncio.sleep(1e6)
-            return await answer(*given, **more)
+            return await answer(*args, **more)
 
         monkeypatch.setattr(harness.plane.providers[slot], verb, nothing)
 
@@ -84,7 +84,7 @@ def silence(monkeypatch):
 
 @agent_test
 async def late_arrivals(harness, silence):
-    await deleted(harness, 6)
+    await delete_agents(harness, 6)
     silence(harness, "runtime", "inspect")
     assert await seconds(harness, late.tick) < 3 * CALL_SECONDS
     looked = [row["step"] for row in await harness.rows("tombstone") if row["sightings"]]
@@ -114,14 +114,14 @@ async def what_was_granted(harness, silence):
 
 
 @agent_test
-async def orphaned(harness, silence):
+async def orphan_findings(harness, silence):
     await ownerless(harness, 4)
     silence(harness, "runtime", "inspect")
     assert await seconds(harness, orphans.tick) < 3 * CALL_SECONDS
     assert len(await findings.list_findings(harness.plane, CALLER)) == 4
 
 
-@pytest.mark.parametrize("look", [late_arrivals, what_differs, what_was_granted, orphaned])
+@pytest.mark.parametrize("look", [late_arrivals, what_differs, what_was_granted, orphan_findings])
 def test_two_waits_for_a_look(look, silence):
     look(silence=silence)
 
@@ -136,7 +136,7 @@ def looks(hanging):
 
 @agent_test
 async def a_late_arrival(harness, silence, hanging):
-    uids, things = await deleted(harness, 6)
+    uids, things = await delete_agents(harness, 6)
     silence(harness, "runtime", "inspect", uids[:hanging])
     thing = things[uids[-1]]
     harness.world.things["runtime", thing.key.text] = thing
@@ -188,7 +188,7 @@ def test_what_hangs_costs_nobody_else_their_turn(look, silence, hanging):
 @agent_test
 async def what_hung_takes_turns(harness, silence):
     """Of three that hang one comes back: it is asked though the others are still silent."""
-    uids, things = await deleted(harness, 4)
+    uids, things = await delete_agents(harness, 4)
     some = set(uids[:3])
     silence(harness, "runtime", "inspect", some)
     for _ in range(2):
@@ -206,7 +206,7 @@ def test_what_hung_takes_turns(silence):
 
 @agent_test
 async def one_here_one_there(harness, silence):
-    uids, things = await deleted(harness, 4)
+    uids, things = await delete_agents(harness, 4)
     silence(harness, "runtime", "inspect", {uids[0], uids[2]})
     harness.world.things["runtime", things[uids[3]].key.text] = things[uids[3]]
     await late.tick(harness.plane)
@@ -234,7 +234,7 @@ def test_who_answers_others_is_not_silent(look, silence):
 
 @agent_test
 async def late_ones_here_and_there(harness, silence):
-    uids, things = await deleted(harness, 20)
+    uids, things = await delete_agents(harness, 20)
     silence(harness, "runtime", "inspect", uids[::2])
     for uid in uids:
         harness.world.things["runtime", things[uid].key.text] = things[uid]
@@ -264,7 +264,7 @@ def test_what_hangs_here_and_there_costs_a_look_three_waits(look, silence):
 
 @agent_test
 async def a_refusal_between_two_that_hang(harness, silence):
-    uids, things = await deleted(harness, 4)
+    uids, things = await delete_agents(harness, 4)
     harness.world.things["runtime", things[uids[3]].key.text] = things[uids[3]]
     fault(harness, "runtime", "inspect", Fault.BUSY)
     silence(harness, "runtime", "inspect", {uids[0], uids[2]})

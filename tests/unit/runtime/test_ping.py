@@ -33,15 +33,15 @@ def test_only_a_whole_and_healthy_answer_counts(answer, health):
     assert health_of(answer) is health
 
 
-def asked(serve, seconds=0.3):
-    async def served(reader, writer):
+def ping_server(serve, seconds=0.3):
+    async def on_connect(reader, writer):
         try:
             await serve(reader, writer)
         finally:
             writer.transport.abort()
 
     async def main():
-        server = await asyncio.start_server(served, "127.0.0.1", 0)
+        server = await asyncio.start_server(on_connect, "127.0.0.1", 0)
         async with server:
             return await ping(server.sockets[0].getsockname()[1], seconds=seconds)
 
@@ -53,7 +53,7 @@ def test_an_answer_is_taken_as_soon_as_it_is_whole():
         writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{"status": "Healthy"}')
         await asyncio.sleep(5)
 
-    assert asked(serve, seconds=4).health is Health.HEALTHY
+    assert ping_server(serve, seconds=4).health is Health.HEALTHY
 
 
 def test_how_an_odd_one_answers_is_told():
@@ -64,7 +64,7 @@ def test_how_an_odd_one_answers_is_told():
             writer.write_eof()
             await reader.read()
 
-        return asked(serve, seconds=4)
+        return ping_server(serve, seconds=4)
 
     assert answering(b"HTTP/1.1 404 Not Found\r\n\r\n") == (Health.ODD, "HTTP/1.1 404 Not Found")
     assert answering(b"\x1b[2J" + b"x" * 100) == (Health.ODD, "[2J" + "x" * 56)
@@ -82,8 +82,8 @@ def test_an_answer_that_drips_or_never_ends_is_cut_off():
             writer.write(b"HTTP/1.1 200 OK\r\n" + b"x" * 65_536)
             await asyncio.sleep(0)
 
-    assert asked(drip) == (Health.ODD, "no complete answer in 0.3 s")
-    assert asked(flood).health is Health.ODD
+    assert ping_server(drip) == (Health.ODD, "no complete answer in 0.3 s")
+    assert ping_server(flood).health is Health.ODD
 
 
 def test_nobody_there_is_silence():

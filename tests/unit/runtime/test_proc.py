@@ -21,7 +21,7 @@ LISTENS = (
 
 
 @contextmanager
-def locked(directory, text):
+def lock_holder(directory, text):
     """A lock that is held, with these words in it."""
     with (directory / keeper.LOCK).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -31,7 +31,7 @@ def locked(directory, text):
 
 
 @contextmanager
-def started(*words, **env):
+def child_process(*words, **env):
     """A process, which is gone afterwards."""
     child = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -49,19 +49,19 @@ def test_a_keeper_is_named_only_if_it_holds_the_lock_and_is_the_one_that_wrote_i
     assert not proc.has_keeper(tmp_path)
     assert proc.keeper_of(tmp_path) == 0
     mine = words_of(os.getpid())
-    with locked(tmp_path, mine):
+    with lock_holder(tmp_path, mine):
         assert proc.has_keeper(tmp_path)
         assert proc.keeper_of(tmp_path) == os.getpid()
     assert not proc.has_keeper(tmp_path)
     assert proc.keeper_of(tmp_path) == 0, "the lock is free: whoever wrote that is gone"
     pid, ticks, boot = mine.split()
     for other in (f"{pid} {int(ticks) + 1} {boot}", f"{pid} {ticks} another", "nonsense", ""):
-        with locked(tmp_path, other):
+        with lock_holder(tmp_path, other):
             assert proc.keeper_of(tmp_path) == 0, other
 
 
 def test_who_cannot_be_named_is_not_killed(tmp_path):
-    with locked(tmp_path, "nonsense"), pytest.raises(TimeoutError, match="an unknown process"):
+    with lock_holder(tmp_path, "nonsense"), pytest.raises(TimeoutError, match="an unknown process"):
         proc.end_keeper(tmp_path, at_once=True, seconds=0.02)
 
 
@@ -93,7 +93,7 @@ def test_a_sweep_ends_those_that_carry_every_tag_and_nobody_else(tmp_path):
     tags = (f"TENURE_KEY={key}".encode(), b"TENURE_DIRECTORY=/d")
     both = {"TENURE_KEY": key, "TENURE_DIRECTORY": "/d"}
     sleep = ("/bin/sleep", "600")
-    with started(*sleep, **both) as ours, started(*sleep, TENURE_KEY=key) as other:
+    with child_process(*sleep, **both) as ours, child_process(*sleep, TENURE_KEY=key) as other:
         assert proc.find_tagged(tags) == [ours.pid]
         assert proc.sweep(tags, [str(tmp_path / "no-group")]) == 1
         assert ours.wait() == -signal.SIGKILL
@@ -104,7 +104,7 @@ def test_who_is_in_a_group_is_ended_too(tmp_path):
     """A directory stands for a control group: what it lists is what the kernel would list."""
     group = tmp_path / "group"
     group.mkdir()
-    with started("/bin/sleep", "600") as ours:
+    with child_process("/bin/sleep", "600") as ours:
         (group / "cgroup.procs").write_text(f"{ours.pid}\n")
         proc._kill_tagged(ours.pid, (b"NO=tag",), [str(group)])
         assert ours.wait() == -signal.SIGKILL
@@ -117,7 +117,7 @@ def test_who_is_in_a_group_is_ended_too(tmp_path):
 
 
 def test_a_port_is_owned_by_who_listens_below_and_by_nobody_else():
-    with started(sys.executable, "-I", "-S", "-c", LISTENS) as child:
+    with child_process(sys.executable, "-I", "-S", "-c", LISTENS) as child:
         assert child.stdout is not None
         port = int(child.stdout.readline())
         assert proc.owns_port(os.getpid(), port)

@@ -17,8 +17,8 @@ def read(**more):
     return recipe.read({**GOOD, **more}, zones=("here", "there"))
 
 
-def changed(pinned, *, first=True):
-    return recipe.change_reason(pinned, DigestCache(), first=first)
+def change_text(recipe_read, *, first=True):
+    return recipe.change_reason(recipe_read, DigestCache(), first=first)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_a_pinned_program_is_the_one_that_was_seen(tmp_path):
         place.mkdir()
     path = f"{first}:{second}"
     (second / "tool").touch(mode=0o755)
-    pinned = read(command=["tool"], digests={str(second / "tool"): "sha256:0"})
-    assert recipe.pinned_program(pinned, path=path) == str(second / "tool")
+    recipe_read = read(command=["tool"], digests={str(second / "tool"): "sha256:0"})
+    assert recipe.pinned_program(recipe_read, path=path) == str(second / "tool")
     (first / "tool").touch(mode=0o755)
     with pytest.raises(Invalid, match=f"tool is {first / 'tool'} now"):
-        recipe.pinned_program(pinned, path=path)
+        recipe.pinned_program(recipe_read, path=path)
     assert recipe.pinned_program(read(command=["tool"]), path=path) == str(first / "tool")
 
 
@@ -111,9 +111,9 @@ def test_a_pinned_program_is_the_one_that_was_seen(tmp_path):
 def test_what_is_missing_says_so_in_the_place_of_its_digest(spec, name, why):
     wanted = recipe.read(spec, zones=("here",))
     full = recipe.digest(spec, wanted, path="/nowhere", digests=DigestCache())
-    pinned = recipe.read(full, zones=("here",))
-    assert re.match(f"missing: {why}.* in zone here", pinned.digests[name])
-    assert re.match(f"{why}.* in zone here.*looked for when", changed(pinned))
+    recipe_read = recipe.read(full, zones=("here",))
+    assert re.match(f"missing: {why}.* in zone here", recipe_read.digests[name])
+    assert re.match(f"{why}.* in zone here.*looked for when", change_text(recipe_read))
 
 
 def test_a_program_that_is_not_in_its_bundle_is_missing(tmp_path):
@@ -121,10 +121,10 @@ def test_a_program_that_is_not_in_its_bundle_is_missing(tmp_path):
     wanted = recipe.read(spec, zones=("here",))
     full = recipe.digest(spec, wanted, path="", digests=DigestCache())
     said = f"command: there is no run in {tmp_path} in zone here"
-    assert changed(recipe.read(full, zones=("here",))).startswith(said)
+    assert change_text(recipe.read(full, zones=("here",))).startswith(said)
     (tmp_path / "run").touch()
     full = recipe.digest(spec, wanted, path="", digests=DigestCache())
-    assert changed(recipe.read(full, zones=("here",))) == ""
+    assert change_text(recipe.read(full, zones=("here",))) == ""
 
 
 def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):
@@ -137,14 +137,14 @@ def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):
     }
     wanted = recipe.read(spec, zones=("here",))
     full = recipe.digest(spec, wanted, path="", digests=DigestCache())
-    pinned = recipe.read(full, zones=("here",))
-    assert set(pinned.digests) == {"/bin/cat", str(file), str(tmp_path / "bundle")}
-    assert changed(pinned) == ""
+    recipe_read = recipe.read(full, zones=("here",))
+    assert set(recipe_read.digests) == {"/bin/cat", str(file), str(tmp_path / "bundle")}
+    assert change_text(recipe_read) == ""
     file.write_text("two")
-    assert str(file) in changed(pinned)
-    assert "delete and create the agent" in changed(pinned)
+    assert str(file) in change_text(recipe_read)
+    assert "delete and create the agent" in change_text(recipe_read)
     file.unlink()
-    assert "No such file" in changed(pinned)
+    assert "No such file" in change_text(recipe_read)
 
 
 def test_an_argument_that_becomes_a_file_before_the_first_start_was_seen_by_nobody(tmp_path):
@@ -152,12 +152,12 @@ def test_an_argument_that_becomes_a_file_before_the_first_start_was_seen_by_nobo
     spec = {"command": ["/bin/cat", str(late)]}
     wanted = recipe.read(spec, zones=("here",))
     full = recipe.digest(spec, wanted, path="", digests=DigestCache())
-    pinned = recipe.read(full, zones=("here",))
-    assert changed(pinned) == "", "it may be for the agent to write"
+    recipe_read = recipe.read(full, zones=("here",))
+    assert change_text(recipe_read) == "", "it may be for the agent to write"
     late.write_text("anything")
-    assert f"command: {late} was no file when the spec was accepted" in changed(pinned)
-    assert changed(pinned, first=False) == "", "the agent may have written it"
-    assert changed(wanted) == "", "nothing of it was ever pinned"
+    assert f"command: {late} was no file when the spec was accepted" in change_text(recipe_read)
+    assert change_text(recipe_read, first=False) == "", "the agent may have written it"
+    assert change_text(wanted) == "", "nothing of it was ever pinned"
 
 
 def test_a_file_that_was_changed_behind_its_time_is_seen(tmp_path):

@@ -24,5 +24,5 @@ def connection(path: Path) -> Iterator[FailableConnection]:
 
 
 @pytest.fixture
-def held() -> PausedFlush:
+def paused_flush() -> PausedFlush:
     return PausedFlush()

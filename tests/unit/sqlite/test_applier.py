@@ -184,16 +184,18 @@ async def test_guards_are_looked_at_by_the_statement_that_changes_their_row(
     committer = make(connection, Inline())
     await committer.commit(change(*map(thing, "abcd"), *map(part, "abcd")))
 
-    def grown(name: str, *said: Is) -> asyncio.Future[CommitRefusal | None]:
-        return committer.commit(change(Set("thing", (name,), {"size": 2}), line(name), guards=said))
+    def grow_row(name: str, *guards: Is) -> asyncio.Future[CommitRefusal | None]:
+        return committer.commit(
+            change(Set("thing", (name,), {"size": 2}), line(name), guards=guards)
+        )
 
     own = Is("thing", ("b",), {"size": 1, "note": None})
     held, lost = Is("part", ("b", 1), {"size": 1}), Is("part", ("c", 1), {"size": 7})
     bound, elsewhere = Is("thing", ("d",), {"size": AtLeast(1)}), Is("part", ("a", 1), {})
     for waiting, answers in (
-        ([grown("a", Is("thing", ("a",), {})), grown("b", own, held)], [None, None]),
+        ([grow_row("a", Is("thing", ("a",), {})), grow_row("b", own, held)], [None, None]),
         (
-            [grown("b", own), grown("c", lost), grown("d", bound, elsewhere)],
+            [grow_row("b", own), grow_row("c", lost), grow_row("d", bound, elsewhere)],
             [
                 CommitRefusal(own, {"name": "b", "size": 2, "note": None}),
                 CommitRefusal(lost, {"thing": "c", "number": 1, "size": 1}),

@@ -18,7 +18,7 @@ OWNERS = [("a" * 32, 1)]
 
 
 @asynccontextmanager
-async def opened(path: Path, aside: Flush | None = None) -> AsyncIterator[sqlite.SqliteStore]:
+async def open_store(path: Path, aside: Flush | None = None) -> AsyncIterator[sqlite.SqliteStore]:
     store = sqlite.build(path, clock=SystemClock(), aside=aside)
     try:
         yield store
@@ -27,41 +27,41 @@ async def opened(path: Path, aside: Flush | None = None) -> AsyncIterator[sqlite
 
 
 @scenario
-async def test_the_loop_goes_on_while_it_is_read(path: Path, held: PausedFlush) -> None:
-    async with opened(path, held) as store:
+async def test_the_loop_goes_on_while_it_is_read(path: Path, paused_flush: PausedFlush) -> None:
+    async with open_store(path, paused_flush) as store:
         asked = asyncio.ensure_future(store.list_living("runtime", OWNERS))
         await run_ready_tasks()
         assert not asked.done()
-        held.let_go()
+        paused_flush.let_go()
         assert await asked == frozenset()
 
 
 @scenario
 async def test_who_stops_waiting_leaves_the_next_one_an_answer(
-    path: Path, held: PausedFlush
+    path: Path, paused_flush: PausedFlush
 ) -> None:
-    async with opened(path, held) as store:
+    async with open_store(path, paused_flush) as store:
         first, second = (
             asyncio.ensure_future(store.list_living("runtime", OWNERS)) for _ in range(2)
         )
         await run_ready_tasks()
         first.cancel()
         await run_ready_tasks()
-        held.let_go()
-        held.let_go()
+        paused_flush.let_go()
+        paused_flush.let_go()
         assert await second == frozenset()
 
 
 @scenario
 async def test_by_default_a_thread_answers_as_many_as_ask(path: Path) -> None:
-    async with opened(path) as store:
+    async with open_store(path) as store:
         answers = await asyncio.gather(*(store.list_living("runtime", OWNERS) for _ in range(20)))
         assert set(answers) == {frozenset()}
 
 
 @scenario
 async def test_what_cannot_be_read_is_said(path: Path) -> None:
-    async with opened(path) as store:
+    async with open_store(path) as store:
         store._file.writer.execute("DROP TABLE intent")
         with pytest.raises(StoreError, match=r"cannot be read \(.*\): nothing was changed"):
             await store.list_living("runtime", OWNERS)
@@ -69,7 +69,7 @@ async def test_what_cannot_be_read_is_said(path: Path) -> None:
 
 @scenario
 async def test_a_closed_store_says_so_and_nobody_waits(path: Path) -> None:
-    async with opened(path) as store:
+    async with open_store(path) as store:
         await store.list_living("runtime", OWNERS)
     with pytest.raises(StoreClosed):
         await store.list_living("runtime", OWNERS)

@@ -47,9 +47,9 @@ async def test_changes_of_one_turn_share_a_commit_up_to_the_bound(
 
 @scenario
 async def test_nobody_is_answered_before_commit_and_the_next_batch_collects(
-    connection: FailableConnection, held: PausedFlush
+    connection: FailableConnection, paused_flush: PausedFlush
 ) -> None:
-    committer = make(connection, held)
+    committer = make(connection, paused_flush)
     first = committer.commit(change(thing("a")))
     await run_ready_tasks()
     clash = thing("a", 2)
@@ -57,12 +57,12 @@ async def test_nobody_is_answered_before_commit_and_the_next_batch_collects(
         committer.commit(change(put)) for put in (thing("b"), thing("c"), clash)
     )
     await run_ready_tasks()
-    assert len(held.waiting) == 1
-    held.let_go()
+    assert len(paused_flush.waiting) == 1
+    paused_flush.let_go()
     assert first.done()
     assert not second.done()
-    assert len(held.waiting) == 1
-    held.let_go()
+    assert len(paused_flush.waiting) == 1
+    paused_flush.let_go()
     assert [second.result(), third.result()] == [None, None]
     assert refused.result() == CommitRefusal(clash, {"name": "a", "size": 1, "note": None})
     await committer.close()
@@ -70,18 +70,18 @@ async def test_nobody_is_answered_before_commit_and_the_next_batch_collects(
 
 @scenario
 async def test_the_next_batch_is_on_its_way_before_callers_of_the_last_go_on(
-    connection: FailableConnection, held: PausedFlush
+    connection: FailableConnection, paused_flush: PausedFlush
 ) -> None:
-    committer = make(connection, held)
+    committer = make(connection, paused_flush)
     seen: list[int] = []
     first = committer.commit(change(thing("a")))
-    first.add_done_callback(lambda _: seen.append(len(held.waiting)))
+    first.add_done_callback(lambda _: seen.append(len(paused_flush.waiting)))
     await run_ready_tasks()
     second = committer.commit(change(thing("b")))
-    held.let_go()
+    paused_flush.let_go()
     await run_ready_tasks()
     assert seen == [1]
-    held.let_go()
+    paused_flush.let_go()
     assert second.done()
     await committer.close()
 
@@ -126,12 +126,12 @@ async def test_the_loop_turns_while_the_disk_is_slow(connection: FailableConnect
     turned = threading.Event()
 
     class Slow(InThread):
-        def __call__(self, work: Work, done: Done) -> None:
+        def __call__(self, work: Work, on_done: Done) -> None:
             def slowly() -> None:
                 if turned.wait(30):
                     work()
 
-            super().__call__(slowly, done)
+            super().__call__(slowly, on_done)
 
     flush = Slow("commit")
     committer = make(connection, flush)
@@ -186,14 +186,14 @@ async def test_ids_of_recent_changes_are_kept_with_their_batch(
 
 @scenario
 async def test_an_error_at_commit_is_unknown_to_all_and_for_ever(
-    connection: FailableConnection, held: PausedFlush, path: Path
+    connection: FailableConnection, paused_flush: PausedFlush, path: Path
 ) -> None:
-    committer = make(connection, held)
+    committer = make(connection, paused_flush)
     a, left = committer.commit(change(thing("a"))), committer.commit(change(thing("b")))
     await run_ready_tasks()
     waiting, work = committer.commit(change(thing("c"))), committer.run(lambda _: 1)
     left.cancel()
-    held.fail(apsw.IOError("disk I/O error"))
+    paused_flush.fail(apsw.IOError("disk I/O error"))
     later = committer.commit(change(thing("d")))
     for future in (a, waiting, work, later):
         with pytest.raises(CommitUnknown, match="disk I/O error"):
@@ -206,9 +206,9 @@ async def test_an_error_at_commit_is_unknown_to_all_and_for_ever(
 
 @scenario
 async def test_a_task_that_meets_an_unknown_commit_ends_with_it_and_the_loop_goes_on(
-    connection: FailableConnection, held: PausedFlush
+    connection: FailableConnection, paused_flush: PausedFlush
 ) -> None:
-    committer = make(connection, held)
+    committer = make(connection, paused_flush)
 
     async def careless() -> None:
         try:
@@ -218,24 +218,24 @@ async def test_a_task_that_meets_an_unknown_commit_ends_with_it_and_the_loop_goe
 
     task = asyncio.ensure_future(careless())
     await run_ready_tasks()
-    held.fail(OSError("gone"))
+    paused_flush.fail(OSError("gone"))
     await asyncio.wait([task])
     assert isinstance(task.exception(), CommitUnknown)
 
 
 @scenario
 async def test_after_an_unknown_commit_the_log_is_left_for_recovery(
-    path: Path, connection: FailableConnection, held: PausedFlush
+    path: Path, connection: FailableConnection, paused_flush: PausedFlush
 ) -> None:
-    committer = make(connection, held)
+    committer = make(connection, paused_flush)
     await run_ready_tasks()
     ok = committer.commit(change(thing("a")))
     await run_ready_tasks()
-    held.let_go()
+    paused_flush.let_go()
     await ok
     lost = committer.commit(change(thing("b")))
     await run_ready_tasks()
-    held.fail(OSError("gone"))
+    paused_flush.fail(OSError("gone"))
     assert isinstance(lost.exception(), CommitUnknown)
     log = bytes_of(f"{path}-wal")
     connection.close()
@@ -317,9 +317,9 @@ async def test_a_file_without_the_committers_own_tables_ends_it(
 
 @scenario
 async def test_an_interrupt_between_statements_ends_it_and_those_answered_before_stay_answered(
-    connection: FailableConnection, held: PausedFlush
+    connection: FailableConnection, paused_flush: PausedFlush
 ) -> None:
-    committer = make(connection, held)
+    committer = make(connection, paused_flush)
     durable = committer.commit(change(thing("a")))
     await run_ready_tasks()
 
@@ -328,7 +328,7 @@ async def test_an_interrupt_between_statements_ends_it_and_those_answered_before
 
     interrupted = committer.run(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        held.let_go()
+        paused_flush.let_go()
     assert durable.result() is None
     with pytest.raises(CommitUnknown):
         await interrupted
@@ -419,19 +419,19 @@ async def test_a_disk_that_fails_at_the_move_has_kept_the_commit_and_takes_no_ot
 
 @scenario
 async def test_close_waits_for_every_batch_and_a_cancelled_close_for_nobody(
-    connection: FailableConnection, held: PausedFlush
+    connection: FailableConnection, paused_flush: PausedFlush
 ) -> None:
-    committer = make(connection, held)
+    committer = make(connection, paused_flush)
     waiting = [committer.commit(change(thing(f"{n:05}"))) for n in range(BATCH_CHANGES_MAX + 1)]
     impatient = asyncio.ensure_future(committer.close())
     closing = [asyncio.ensure_future(committer.close()) for _ in range(2)]
     await run_ready_tasks()
     impatient.cancel()
     await run_ready_tasks()
-    held.let_go()
+    paused_flush.let_go()
     await run_ready_tasks()
     assert not any(task.done() for task in closing)
-    held.let_go()
+    paused_flush.let_go()
     await asyncio.gather(*closing)
     await committer.close()
     assert all(future.result() is None for future in waiting)

@@ -38,8 +38,8 @@ def folder(tmp_path: Path) -> Path:
 
 class TestHoldings(ProviderContract):
     @pytest.fixture
-    def hold(self, folder):
-        def hold(run: Scenario) -> None:
+    def run_scenario(self, folder):
+        def run_scenario(run: Scenario) -> None:
             async def main() -> None:
                 holdings = open_small_provider(folder, flush=None)
                 things = Things(holdings)
@@ -54,7 +54,7 @@ class TestHoldings(ProviderContract):
 
             asyncio.run(main())
 
-        return hold
+        return run_scenario
 
 
 # ------------------------------------------------------------------------------------------- rows
@@ -203,7 +203,7 @@ async def test_rows_changed_by_another_way_are_seen_by_the_verbs(folder: Path) -
 # ---------------------------------------------------------------------------------------- refusals
 
 
-def nested(depth: int) -> object:
+def nested_lists(depth: int) -> object:
     value: object = 1
     for _ in range(depth):
         value = [value]
@@ -217,13 +217,13 @@ def nested(depth: int) -> object:
         {"a": object()},
         {"a": b"bytes"},
         {"a": {1: 2}},
-        {"a": nested(DEPTH_MAX + 1)},
+        {"a": nested_lists(DEPTH_MAX + 1)},
         {"a": "x" * INPUT_BYTES_MAX},
     ],
 )
 def test_a_spec_that_is_not_plain_is_refused_for_good(folder: Path, spec: Any) -> None:
     @scenario
-    async def refused() -> None:
+    async def assert_refuses() -> None:
         holdings = open_small_provider(folder)
         specs: tuple[Mapping[str, object], ...] = (spec, {})
         for this in specs:
@@ -232,7 +232,7 @@ def test_a_spec_that_is_not_plain_is_refused_for_good(folder: Path, spec: Any) -
         assert (await holdings.inspect(key())).presence is Presence.ABSENT
         await holdings.remove(key())
 
-    refused()
+    assert_refuses()
 
 
 @scenario
@@ -324,30 +324,30 @@ async def test_a_read_that_fails_is_unavailable(folder: Path) -> None:
         holdings.read("SELECT ?", ("\ud800",))
 
 
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("is_kept", [True, False])
 def test_after_a_commit_that_failed_the_next_call_opens_the_file_again(
-    folder: Path, kept: bool
+    folder: Path, is_kept: bool
 ) -> None:
     @scenario
-    async def failed() -> None:
+    async def commit_fails() -> None:
         flush = Failing()
         holdings = open_small_provider(folder, flush=flush)
         await ensure(holdings, key("before"), "a")
-        flush.fail_after_write = kept
+        flush.fail_after_write = is_kept
         ends = await asyncio.gather(
             *(ensure(holdings, key(f"{n}"), "a") for n in range(3)), return_exceptions=True
         )
         assert [type(end) for end in ends] == [OutcomeUnknown] * 3
-        there = Presence.READY if kept else Presence.ABSENT
+        there = Presence.READY if is_kept else Presence.ABSENT
         for n in range(3):
             assert (await holdings.inspect(key(f"{n}"))).presence is there
-            assert names_of(holdings, key(f"{n}")) == ["a"] * kept
+            assert names_of(holdings, key(f"{n}")) == ["a"] * is_kept
         await ensure(holdings, key("0"), "b")
         assert names_of(holdings, key("before")) == ["a"]
         assert names_of(holdings, key("0")) == ["b"]
         await holdings.close()
 
-    failed()
+    commit_fails()
 
 
 @scenario
@@ -359,12 +359,12 @@ async def test_one_who_hears_late_of_a_failed_commit_does_not_break_the_new_file
     flush.fail_after_write = False
     opens, open_again = 0, holdings._open_again
 
-    def counted() -> Any:
+    def count_and_open() -> Any:
         nonlocal opens
         opens += 1
         return open_again()
 
-    holdings._open_again = counted
+    holdings._open_again = count_and_open
 
     async def twice(name: str) -> None:
         with pytest.raises(OutcomeUnknown):

@@ -104,17 +104,17 @@ writes = st.one_of(
 )
 
 
-def lined(header: Header, *values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def line_of(header: Header, *values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.tuples(st.just(header), st.tuples(*values))
 
 
 lines = st.one_of(
-    lined(OPERATION, names, small, st.none() | st.text(max_size=3), names, small, small),
-    lined(INTENT, names, names, small, st.none()),
-    lined(
+    line_of(OPERATION, names, small, st.none() | st.text(max_size=3), names, small, small),
+    line_of(INTENT, names, names, small, st.none()),
+    line_of(
         JOURNAL, names, small, st.just("north"), st.just("done"), names, st.just(2.0), st.just("{}")
     ),
-    lined(
+    line_of(
         OUTBOX,
         st.just(Next("outbox")),
         st.just("north"),
@@ -256,7 +256,7 @@ async def compare_with_server(story: Any, url: str) -> None:
     from_memory = await play(in_memory, fill_memory, clock, story)
     events = from_server.pop(-2), from_memory.pop(-2)
     assert from_server == from_memory
-    assert _unnumbered(events[0]) == _unnumbered(events[1])
+    assert _without_numbers(events[0]) == _without_numbers(events[1])
     del rows["outbox"]
     kept = {
         table: [row for _, row in sorted(in_memory.tables.rows[table].items())] for table in rows
@@ -264,7 +264,7 @@ async def compare_with_server(story: Any, url: str) -> None:
     assert kept == {table: list(found) for table, found in rows.items()}
 
 
-def _unnumbered(events: Any) -> list[list[Any]]:
+def _without_numbers(events: Any) -> list[list[Any]]:
     return sorted([value for name, value in row.items() if name != "position"] for row in events)
 
 

@@ -10,7 +10,7 @@ HOUR = 3_600.0
 NOON = 1_700_000_000.0
 
 
-class Told:
+class ServerTimes:
     """A clock, its process's count of seconds, and the server that it asks."""
 
     def __init__(self) -> None:
@@ -35,22 +35,22 @@ class Told:
 
 
 def test_it_is_the_servers_time_and_passes_as_here():
-    told = Told()
-    assert told.clock.now() == NOON
-    assert told.passes(7.0) == 7.0
-    told.server += HOUR
-    told.look()
-    assert told.clock.now() == told.server
+    server = ServerTimes()
+    assert server.clock.now() == NOON
+    assert server.passes(7.0) == 7.0
+    server.server += HOUR
+    server.look()
+    assert server.clock.now() == server.server
 
 
 def test_a_server_that_was_set_back_is_waited_for_and_time_goes_on():
-    told = Told()
-    before = told.clock.now()
-    told.server -= HOUR
-    told.look()
-    assert told.clock.now() == before
-    assert told.passes(60.0) == 30.0
-    assert told.passes(HOUR) == HOUR / 2
-    told.passes(HOUR - 60.0)
-    assert told.clock.now() == told.server
-    assert told.passes(7.0) == 7.0
+    server = ServerTimes()
+    before = server.clock.now()
+    server.server -= HOUR
+    server.look()
+    assert server.clock.now() == before
+    assert server.passes(60.0) == 30.0
+    assert server.passes(HOUR) == HOUR / 2
+    server.passes(HOUR - 60.0)
+    assert server.clock.now() == server.server
+    assert server.passes(7.0) == 7.0

@@ -51,7 +51,7 @@ def test_a_text_is_made_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked"),
+    ("kind", "names"),
     [
         ("reads", ("moon",)),
         ("puts", ("moon",)),
@@ -65,10 +65,10 @@ def test_a_text_is_made_once() -> None:
         ("drops", ("pair; x",)),
     ],
 )
-def test_names_that_are_in_no_shape_never_become_sql(kind: str, asked: tuple[str, ...]) -> None:
+def test_names_that_are_in_no_shape_never_become_sql(kind: str, names: tuple[str, ...]) -> None:
     with pytest.raises(Defect):
-        getattr(STATEMENTS, kind)[asked]
-    assert asked not in getattr(STATEMENTS, kind)
+        getattr(STATEMENTS, kind)[names]
+    assert names not in getattr(STATEMENTS, kind)
 
 
 @pytest.mark.parametrize(

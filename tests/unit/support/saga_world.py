@@ -176,7 +176,7 @@ class Life:
         if outcome.record is None:
             assert not isinstance(ending, Done), "what is done is recorded"
             self.set(name, outcome.intent)
-            self.state = self.told()
+            self.state = self.journal_state()
             return
         kind, body = outcome.record
         if move.act in (Act.DO, Act.INSPECT) and isinstance(ending, NotYet | Waiting | Unavailable):
@@ -204,12 +204,12 @@ class Life:
             self.set(other, {"state": state, "due_at": 0.0, "attempts": 0, "waiting_on": None})
         if self.progress.end is None and self.progress.stage > before.stage:
             self._intend(self.progress.stage)
-        state = self.told()
+        state = self.journal_state()
         assert OPERATION.permits(self.state, state), f"{self.state} to {state} by {kind}"
         self.state = state
         self.check_record(before, record)
 
-    def told(self):
+    def journal_state(self):
         return saga.state_of(self.plan, self.progress, self.intents)
 
     def set(self, name, columns):
@@ -343,7 +343,7 @@ class Life:
 
     def rest(self, wake_at):
         """Nothing is under way and nothing is to be done now: it must say what it waits for."""
-        assert self.state is self.told()
+        assert self.state is self.journal_state()
         if self.state is OperationState.WAITING:
             heard = sum(map(len, self.progress.signals.values()))
             for name in self.plan.names[self.progress.stage] - self.progress.done.keys():

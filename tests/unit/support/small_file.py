@@ -34,8 +34,8 @@ class PausedFlush:
     def __init__(self) -> None:
         self.waiting: list[tuple[Work, Done]] = []
 
-    def __call__(self, work: Work, done: Done) -> None:
-        self.waiting.append((work, done))
+    def __call__(self, work: Work, on_done: Done) -> None:
+        self.waiting.append((work, on_done))
 
     def let_go(self) -> None:
         work, done = self.waiting.pop(0)
@@ -52,9 +52,9 @@ class CountingFlush(Inline):
     def __init__(self) -> None:
         self.flushes = 0
 
-    def __call__(self, work: Work, done: Done) -> None:
+    def __call__(self, work: Work, on_done: Done) -> None:
         self.flushes += 1
-        super().__call__(work, done)
+        super().__call__(work, on_done)
 
 
 class FailableConnection:

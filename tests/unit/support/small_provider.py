@@ -28,13 +28,13 @@ class Failing(Inline):
         self.fail_after_write: bool | None = None
         """True: the next COMMIT writes and fails; False: it fails without writing."""
 
-    def __call__(self, work: Work, done: Done) -> None:
+    def __call__(self, work: Work, on_done: Done) -> None:
         if self.fail_after_write is None:
-            super().__call__(work, done)
+            super().__call__(work, on_done)
             return
         error = outcome(work) if self.fail_after_write else None
         self.fail_after_write = None
-        asyncio.get_running_loop().call_soon(done, error or OSError("the disk said no"))
+        asyncio.get_running_loop().call_soon(on_done, error or OSError("the disk said no"))
 
 
 def open_small_provider(folder: Path, **more: Any) -> Holdings:

@@ -66,17 +66,19 @@ class Bench:
         self.loads = self.moves = 0
         load = self.store.load
 
-        async def counted(operation):
+        async def count_load(operation):
             self.loads += 1
             return await load(operation)
 
-        self.store.load = counted
+        self.store.load = count_load
         plans = [
             Plan("pivoted", stages=(self._step("one"), self._pivot())),
             Plan("linear", stages=tuple(self._step(name) for name in ("one", "two", "three"))),
-            Plan("refused", stages=(self._step("one"), self._named("two", *REFUSED_ENDINGS))),
-            Plan("stuck", stages=(self._named("one", Rejected("no"), *STUCK_ENDINGS),)),
-            Plan("later", stages=(self._named("one", *LATER_ENDINGS),)),
+            Plan(
+                "refused", stages=(self._step("one"), self._failing_step("two", *REFUSED_ENDINGS))
+            ),
+            Plan("stuck", stages=(self._failing_step("one", Rejected("no"), *STUCK_ENDINGS),)),
+            Plan("later", stages=(self._failing_step("one", *LATER_ENDINGS),)),
             Plan("siblings", stages=((self._step("one"), self._step("two")),)),
         ]
         self.plane, self.here = self._worker(plans)
@@ -100,7 +102,7 @@ class Bench:
 
         return Step(name, do, undo=undo, inspect=inspect, slot=name)
 
-    def _named(self, name: str, *ends: Any) -> Step:
+    def _failing_step(self, name: str, *ends: Any) -> Step:
         """A step whose do, and then whose undo, ends like this; the last for ever."""
         left = list(ends)
 
@@ -160,7 +162,7 @@ class Bench:
         *,
         by: Activities[Any] | None = None,
         attempt: int = 1,
-        said: list[object] | None = None,
+        heartbeat: list[object] | None = None,
     ) -> Answer:
         """The first move of this answer, as its run would ask for it.
 
@@ -170,15 +172,15 @@ class Bench:
         task = ActivityInput(name, answer.token, due.step, due.act, due.token, answer.ticket)
         environment = ActivityEnvironment()
         environment.payload_converter = CONVERTER.payload_converter
-        said = [] if said is None else said
+        heartbeat = [] if heartbeat is None else heartbeat
         self.moves += 1
         environment.info = replace(
             environment.info,
             activity_id=str(self.moves),
             attempt=attempt,
-            heartbeat_details=list(said),
+            heartbeat_details=list(heartbeat),
         )
-        environment.on_heartbeat = lambda *words: said.__setitem__(slice(None), words)
+        environment.on_heartbeat = lambda *words: heartbeat.__setitem__(slice(None), words)
         payload = CONVERTER.payload_converter.to_payload(task)
         told = environment.run((by or self.here).move, [RawValue(payload)])
         return await told

@@ -18,7 +18,7 @@ from tenure.telemetry.spans import Spans, context_of
 CANARY = "canary-7c1"
 
 
-def performed(ending, *, operation="op1", step="runtime"):
+def move_result(ending, *, operation="op1", step="runtime"):
     return PerformedMove(
         operation, "north", "agent1", "create_agent", step, "do", ending, 2, 100.0, 100.5
     )
@@ -31,14 +31,14 @@ def lines_of(caplog):
 def test_what_goes_well_writes_no_line(caplog):
     caplog.set_level(logging.DEBUG)
     for ending in (Done({"secret": CANARY}), NotYet(1.0, "soon")):
-        logs.log_failure(performed(ending))
+        logs.log_failure(move_result(ending))
     assert caplog.records == []
 
 
 def test_trouble_is_told_with_the_ids_to_find_it_by(caplog):
     caplog.set_level(logging.DEBUG)
-    logs.log_failure(performed(Rejected(CANARY)))
-    logs.log_failure(performed(Unavailable("busy")))
+    logs.log_failure(move_result(Rejected(CANARY)))
+    logs.log_failure(move_result(Unavailable("busy")))
     refused, again = lines_of(caplog)
     assert (refused["level"], again["level"]) == ("warning", "info")
     assert CANARY not in json.dumps(refused)
@@ -86,9 +86,9 @@ def spans(monkeypatch):
 
 def test_every_attempt_of_an_operation_stands_in_its_one_trace(spans):
     told, exporter = spans
-    told(performed(Unavailable(CANARY)))
-    told(performed(Done({"secret": CANARY})))
-    told(performed(Done(), operation="op2"))
+    told(move_result(Unavailable(CANARY)))
+    told(move_result(Done({"secret": CANARY})))
+    told(move_result(Done(), operation="op2"))
     first, second, other = exporter.get_finished_spans()
     trace = context_of("op1").trace_id
     assert {first.context.trace_id, second.context.trace_id} == {trace}
@@ -106,8 +106,8 @@ def test_every_attempt_of_an_operation_stands_in_its_one_trace(spans):
 def test_without_traces_only_the_log_is_told():
     assert build_observer(Settings()) is logs.log_failure
     heard: list[PerformedMove] = []
-    build_observer(Settings(traces=True))(performed(Done()))
-    combine(heard.append, None, heard.append)(performed(Done()))
+    build_observer(Settings(traces=True))(move_result(Done()))
+    combine(heard.append, None, heard.append)(move_result(Done()))
     assert len(heard) == 2
 
 
@@ -136,58 +136,58 @@ def test_logging_goes_to_standard_error(capsys, monkeypatch):
     assert [one.getMessage() for one in heard] == ["one: it is away", "two: it is away"]
 
 
-def written(filtered, message, at, *given, error=None, level=logging.WARNING):
-    record = logging.LogRecord("x", level, "f", 1, message, given, None)
+def log(log_filter, message, at, *args, error=None, level=logging.WARNING):
+    record = logging.LogRecord("x", level, "f", 1, message, args, None)
     record.created = at
     if error is not None:
         record.exc_info = (type(error), error, None)
-    return record.getMessage() if filtered.filter(record) else None, record.exc_info
+    return record.getMessage() if log_filter.filter(record) else None, record.exc_info
 
 
 def test_what_goes_on_for_long_is_written_once_a_minute_with_how_often_it_was():
     sparing = logs.RepeatFilter()
-    assert written(sparing, "it is away", 100.0)[0] == "it is away"
-    assert written(sparing, "it is away", 101.0)[0] is None
-    assert written(sparing, "another", 101.5)[0] == "another"
-    assert written(sparing, "it is away", 102.0)[0] is None
-    assert written(sparing, "it is away", 161.0)[0] == "it is away (2 times more meanwhile)"
-    assert written(sparing, "it is away", 162.0)[0] is None
+    assert log(sparing, "it is away", 100.0)[0] == "it is away"
+    assert log(sparing, "it is away", 101.0)[0] is None
+    assert log(sparing, "another", 101.5)[0] == "another"
+    assert log(sparing, "it is away", 102.0)[0] is None
+    assert log(sparing, "it is away", 161.0)[0] == "it is away (2 times more meanwhile)"
+    assert log(sparing, "it is away", 162.0)[0] is None
     for _ in range(2):
-        assert written(sparing, "asked for", 162.0, level=logging.INFO)[0] == "asked for"
+        assert log(sparing, "asked for", 162.0, level=logging.INFO)[0] == "asked for"
 
 
 def test_what_is_remembered_of_lines_has_a_bound(monkeypatch):
     monkeypatch.setattr(logs, "LINES_MAX", 1)
     sparing = logs.RepeatFilter()
     for message in ("a", "b", "c", "a"):
-        assert written(sparing, message, 100.0)[0] == message
+        assert log(sparing, message, 100.0)[0] == message
 
 
 def test_what_the_store_says_to_everybody_is_written_once_a_minute(monkeypatch):
     sparing, away = logs.RepeatFilter(), StoreError("The store cannot be used now: it is away.")
-    assert written(sparing, "no lead: %s", 100.0, away)[0] == f"no lead: {away}"
-    assert written(sparing, "no lead: %s", 101.0, away)[0] is None
-    assert written(sparing, "no lease (%s)", 102.0, away)[0] == "no lease (as the store said above)"
-    assert written(sparing, "not seen", 103.0, error=away)[0] == "not seen: as the store said above"
+    assert log(sparing, "no lead: %s", 100.0, away)[0] == f"no lead: {away}"
+    assert log(sparing, "no lead: %s", 101.0, away)[0] is None
+    assert log(sparing, "no lease (%s)", 102.0, away)[0] == "no lease (as the store said above)"
+    assert log(sparing, "not seen", 103.0, error=away)[0] == "not seen: as the store said above"
     other = StoreError("The store cannot be used now: it is full.")
-    assert written(sparing, "not seen", 104.0, error=other)[0] == f"not seen: {other}"
-    assert written(sparing, "no lead: %s", 161.0, away)[0] == (
+    assert log(sparing, "not seen", 104.0, error=other)[0] == f"not seen: {other}"
+    assert log(sparing, "no lead: %s", 161.0, away)[0] == (
         f"no lead: {away} (1 times more meanwhile)"
     )
-    assert written(sparing, "%(a)s", 161.0, {"a": away})[0] == str(away), "no more than it can"
+    assert log(sparing, "%(a)s", 161.0, {"a": away})[0] == str(away), "no more than it can"
     monkeypatch.setattr(logs, "LINES_MAX", 1)
     for words in ("one", "two"):
-        assert written(sparing, "odd: %s", 170.0, StoreError(words))[0] == f"odd: {words}"
+        assert log(sparing, "odd: %s", 170.0, StoreError(words))[0] == f"odd: {words}"
 
 
 def test_an_error_of_ours_is_told_by_its_sentence_and_a_defect_by_its_place():
     sparing = logs.RepeatFilter()
-    assert written(sparing, "not looked", 1e3, error=Unavailable("busy")) == (
+    assert log(sparing, "not looked", 1e3, error=Unavailable("busy")) == (
         "not looked: busy",
         None,
     )
     for error in (ValueError("odd"), KeyError("other"), Defect("ours")):
-        message, place = written(sparing, "not looked", 1e3, error=error)
+        message, place = log(sparing, "not looked", 1e3, error=error)
         assert message == "not looked"
         assert place is not None
-    assert written(sparing, "not looked", 1e3, error=KeyError("other"))[0] is None
+    assert log(sparing, "not looked", 1e3, error=KeyError("other"))[0] is None

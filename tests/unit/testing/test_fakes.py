@@ -16,7 +16,7 @@ KEY = resource_key("plane", tenant="t", agent="a", generation=1, slot="s", name=
 DELAYS = Delays()
 
 
-def struck(verb: str, fault: Fault, **kind):
+def fake_with_fault(verb: str, fault: Fault, **kind):
     """A fake whose first call of `verb` is struck, and its world; run by `play`."""
 
     def make(loop: SeededLoop) -> tuple[FakeProvider, World]:
@@ -74,7 +74,7 @@ def test_a_fault_of_ensure(fault):
         assert bool(world.holds(agent="a", generation=1, provider="it", key=KEY.text)) is in_the_end
         assert [entry.fault for entry in fake.faults.hits] == [fault]
 
-    play(struck("ensure", fault), scenario)
+    play(fake_with_fault("ensure", fault), scenario)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_late_arrival_after_a_remove_is_an_orphan_unless_the_key_is_burned(fau
         await world.quiet()
         assert bool(world.holds()) is not burns
 
-    play(struck("ensure", fault, burns=burns), scenario)
+    play(fake_with_fault("ensure", fault, burns=burns), scenario)
 
 
 def test_what_is_duplicated_is_applied_twice():
@@ -98,14 +98,14 @@ def test_what_is_duplicated_is_applied_twice():
         await world.quiet()
         assert [entry.effect for entry in world.log] == ["made", "kept"]
 
-    play(struck("ensure", Fault.DUPLICATED), scenario)
+    play(fake_with_fault("ensure", Fault.DUPLICATED), scenario)
 
     async def careless(fake, world):
         await fake.ensure(KEY, {})
         await world.quiet()
         assert world.holds()[0].times == 2
 
-    play(struck("ensure", Fault.DUPLICATED, idempotent=False), careless)
+    play(fake_with_fault("ensure", Fault.DUPLICATED, idempotent=False), careless)
 
 
 def test_what_starts_slowly_is_ready_later_or_never():
@@ -115,14 +115,14 @@ def test_what_starts_slowly_is_ready_later_or_never():
         await asyncio.sleep(DELAYS.ready)
         assert (await fake.inspect(KEY)).presence is Presence.READY
 
-    play(struck("ensure", Fault.UNREADY), slowly)
+    play(fake_with_fault("ensure", Fault.UNREADY), slowly)
 
     async def never(fake, world):
         await fake.ensure(KEY, {})
         await asyncio.sleep(86_400)
         assert (await fake.inspect(KEY)).presence is Presence.STARTING
 
-    play(struck("ensure", Fault.NEVER_READY), never)
+    play(fake_with_fault("ensure", Fault.NEVER_READY), never)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_remove_is_refused_for_a_while_or_for_ever(fault, heals):
         await asyncio.sleep(DELAYS.heal)
         assert await call(fake.remove(KEY)) is (None if heals else Rejected)
 
-    play(struck("remove", fault), scenario)
+    play(fake_with_fault("remove", fault), scenario)
 
 
 def test_what_another_removed_is_gone_and_burned_all_the_same():
@@ -147,34 +147,34 @@ def test_what_another_removed_is_gone_and_burned_all_the_same():
         assert [entry.effect for entry in world.log] == ["made", "gone", "nothing"]
         assert await call(fake.ensure(KEY, {})) is Rejected
 
-    play(struck("remove", Fault.GONE), scenario)
+    play(fake_with_fault("remove", Fault.GONE), scenario)
 
 
 def test_a_listing_can_lag_and_be_stale():
-    async def listed(fake):
+    async def list_keys(fake):
         return [owned.key async for owned in fake.list_owned("plane")]
 
-    async def unlisted(fake, world):
+    async def list_late(fake, world):
         await fake.ensure(KEY, {})
-        assert await listed(fake) == []
-        assert await listed(fake) == [KEY.text]
+        assert await list_keys(fake) == []
+        assert await list_keys(fake) == [KEY.text]
 
-    play(struck("list_owned", Fault.UNLISTED), unlisted)
+    play(fake_with_fault("list_owned", Fault.UNLISTED), list_late)
 
     async def still(fake, world):
         await fake.ensure(KEY, {})
         await fake.remove(KEY)
-        assert await listed(fake) == [KEY.text]
-        assert await listed(fake) == []
+        assert await list_keys(fake) == [KEY.text]
+        assert await list_keys(fake) == []
 
-    play(struck("list_owned", Fault.STILL_LISTED), still)
+    play(fake_with_fault("list_owned", Fault.STILL_LISTED), still)
 
     async def stale(fake, world):
         await fake.ensure(KEY, {})
-        assert await listed(fake) == []
-        assert await listed(fake) == [KEY.text]
+        assert await list_keys(fake) == []
+        assert await list_keys(fake) == [KEY.text]
 
-    play(struck("list_owned", Fault.STALE_PAGE), stale)
+    play(fake_with_fault("list_owned", Fault.STALE_PAGE), stale)
 
 
 def test_a_fence_can_be_switched_off():
@@ -183,7 +183,7 @@ def test_a_fence_can_be_switched_off():
         await fake.ensure(KEY, {"size": 1})
         assert world.holds()[0].spec == {"size": 1}
 
-    play(struck("inspect", Fault.LOST, fences=False), scenario)
+    play(fake_with_fault("inspect", Fault.LOST, fences=False), scenario)
 
 
 def test_a_ledger_counts_every_request():
@@ -202,9 +202,10 @@ def test_a_ledger_counts_every_request():
 
 
 @pytest.mark.parametrize(
-    ("side", "made"), [(CrossingSide.BEFORE, 0), (CrossingSide.DURING, 1), (CrossingSide.AFTER, 1)]
+    ("side", "expected_count"),
+    [(CrossingSide.BEFORE, 0), (CrossingSide.DURING, 1), (CrossingSide.AFTER, 1)],
 )
-def test_a_request_that_has_left_a_dying_process_arrives(side, made):
+def test_a_request_that_has_left_a_dying_process_arrives(side, expected_count):
     async def main(loop):
         world, node = World(loop), Node(loop, "one")
         wire = Tripwire(node, crash_at=1, side=side)
@@ -213,7 +214,7 @@ def test_a_request_that_has_left_a_dying_process_arrives(side, made):
             await node.run(provider.ensure(KEY, {}))
         assert wire.tripped
         await world.quiet()
-        assert len(world.holds()) == made
+        assert len(world.holds()) == expected_count
         with pytest.raises(Dead):
             await provider.inspect(KEY)
 
@@ -221,14 +222,14 @@ def test_a_request_that_has_left_a_dying_process_arrives(side, made):
 
 
 def test_faults_can_be_drawn_from_a_seed():
-    def drawn():
+    def draw_faults():
         import random
 
         faults = Faults(generator=random.Random(5), rate=0.3)
         return [faults.strike("it", verb) for verb in ("ensure", "inspect", "remove") * 30]
 
-    assert drawn() == drawn()
-    assert 10 < sum(fault is not None for fault in drawn()) < 50
+    assert draw_faults() == draw_faults()
+    assert 10 < sum(fault is not None for fault in draw_faults()) < 50
     faults = Faults()
     faults.strike("it", "ensure")
     faults.strike("it", "ensure")

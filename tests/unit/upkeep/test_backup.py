@@ -24,7 +24,7 @@ def quiet(_: str) -> None:
     pass
 
 
-def made(home: Path) -> Path:
+def make_home(home: Path) -> Path:
     """A home in which a plane has run."""
 
     async def main():
@@ -41,7 +41,7 @@ def backed_up(home: Path, target: Path) -> backup.Manifest:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("plane") / "home")
+    return make_home(tmp_path_factory.mktemp("plane") / "home")
 
 
 @pytest.fixture
@@ -127,9 +127,9 @@ def test_a_directory_without_a_manifest_that_makes_sense_is_no_backup(copy, tmp_
         restore(copy, tmp_path / "home", FILES, report=quiet)
 
 
-def rewritten(copy: Path, **said: object) -> None:
+def rewritten(copy: Path, **fields: object) -> None:
     manifest = json.loads((copy / MANIFEST).read_text())
-    (copy / MANIFEST).write_text(json.dumps({**manifest, **said}))
+    (copy / MANIFEST).write_text(json.dumps({**manifest, **fields}))
 
 
 def test_a_backup_of_another_format_or_with_other_files_is_refused(copy, tmp_path):
@@ -195,7 +195,7 @@ def test_a_provider_file_that_is_broken_is_restored_too(copy, tmp_path):
 
 
 def test_of_a_plane_whose_store_is_a_server_the_home_is_backed_up_and_comes_back(tmp_path):
-    home = made(tmp_path / "home")
+    home = make_home(tmp_path / "home")
     terms = SharedSettingsFile(home).read()
     assert terms is not None
     there = terms._replace(store="postgresql://tenure@db/tenure (schema tenure)")
@@ -220,17 +220,17 @@ def test_of_a_plane_whose_store_is_a_server_the_home_is_backed_up_and_comes_back
 
 
 def test_a_store_that_is_restored_into_a_home_is_there_from_then_on(copy, tmp_path):
-    home = made(tmp_path / "home")
+    home = make_home(tmp_path / "home")
     terms = SharedSettingsFile(home).read()
     assert terms is not None
     SharedSettingsFile(home).write(
         terms._replace(store="postgresql://tenure@db/tenure (schema tenure)")
     )
     with pytest.raises(Invalid, match="is the home of a plane whose store is postgresql"):
-        made(home)
+        make_home(home)
     restore(copy, home, FILES, report=quiet)
     assert SharedSettingsFile(home).read() == terms
-    made(home)
+    make_home(home)
 
 
 def test_a_manifest_without_a_store_that_names_none_is_refused(copy):

@@ -1,16 +1,16 @@
-"""What every access provider must keep beside the provider's contract.
+"""The contract of an access provider, beyond the contract of every provider.
 
-Derive a class and give it one fixture `grant_in`, which runs a scenario on a fresh provider:
+Derive a class and give it the fixture `run_scenario`. It runs one scenario on a new provider:
 
     class TestMyAccess(AccessContract):
         @pytest.fixture
-        def grant_in(self):
-            def grant_in(scenario):
+        def run_scenario(self):
+            def run_scenario(scenario):
                 asyncio.run(scenario(MyAccess(...)))
-            return grant_in
+            return run_scenario
 
-For the four verbs derive another from `tenure.testing.contracts.provider`, with `sized_access`
-for its specs.
+Test ensure, inspect, remove and list_owned with a second class, derived from
+`tenure.testing.contracts.provider.ProviderContract`; `sized_access` translates its specs.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from tenure.testing.contracts.provider import PLANE
 from tenure.testing.contracts.sized_provider import SizedProvider
 
 Scenario = Callable[[Access], Coroutine[Any, Any, None]]
-GrantIn = Callable[[Scenario], None]
+RunScenario = Callable[[Scenario], None]
 
 ODD_SPECS: list[tuple[str, Spec]] = [
     ("role", {"role": ["reader"], "granted_by": "ann"}),
@@ -56,11 +56,11 @@ ODD_SPECS: list[tuple[str, Spec]] = [
     ("granted_by", {"roles": ["reader"], "granted_by": "\ud800"}),
     ("granted_by", {"roles": ["reader"], "granted_by": "a" * 256}),
 ]
-"""The field that a refusal must name, and a spec that must be refused."""
+"""Specs that must be rejected, each with the field that the rejection must name."""
 
 
 def sized_access(provider: Access) -> SizedProvider:
-    """The provider as its generic contract can ask it."""
+    """Adapts the provider to the specs of `ProviderContract`."""
     return SizedProvider(
         provider, lambda size: {"roles": [f"r{n}" for n in range(size)], "granted_by": "ann"}
     )
@@ -88,14 +88,14 @@ async def grants_of(
 
 
 class AccessContract:
-    """Derive and give the fixture `grant_in`."""
+    """Derive a class and give it the fixture `run_scenario`."""
 
     @pytest.fixture
-    def grant_in(self) -> GrantIn:
-        """How to run a scenario on a fresh provider."""
+    def run_scenario(self) -> RunScenario:
+        """Returns a function that runs one scenario on a new provider."""
         raise NotImplementedError
 
-    def test_a_role_that_was_granted_is_had_and_no_other(self, grant_in: GrantIn) -> None:
+    def test_a_role_that_was_granted_is_had_and_no_other(self, run_scenario: RunScenario) -> None:
         async def scenario(access: Access) -> None:
             assert not await access.check("t", "a", role="reader")
             await access.ensure(access_key(), access_spec("reader"))
@@ -103,9 +103,11 @@ class AccessContract:
             assert not await access.check("t", "a", role="writer")
             assert not await access.check("t", "b", role="reader")
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
-    def test_a_member_of_a_team_has_its_roles_while_the_team_does(self, grant_in: GrantIn) -> None:
+    def test_a_member_of_a_team_has_its_roles_while_the_team_does(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(access: Access) -> None:
             await access.ensure(access_key(), access_spec(teams=("ops",)))
             assert not await access.check("t", "a", role="pager")
@@ -121,9 +123,11 @@ class AccessContract:
             assert not await access.check("t", "a", role="pager")
             assert list(await access.list_team_roles("t", "ops")) == ["admin"]
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
-    def test_a_teams_name_is_no_role_and_a_roles_name_no_team(self, grant_in: GrantIn) -> None:
+    def test_a_teams_name_is_no_role_and_a_roles_name_no_team(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(access: Access) -> None:
             await access.give_team("t", "ops", role="pager")
             await access.ensure(access_key(), access_spec("ops"))
@@ -131,9 +135,9 @@ class AccessContract:
             assert not await access.check("t", "a", role="pager")
             assert not await access.check("t", "b", role="ops")
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
-    def test_grants_are_listed_by_subject_and_by_granter(self, grant_in: GrantIn) -> None:
+    def test_grants_are_listed_by_subject_and_by_granter(self, run_scenario: RunScenario) -> None:
         async def scenario(access: Access) -> None:
             await access.ensure(access_key(), access_spec("reader", teams=("ops",), by="ann"))
             await access.ensure(access_key("b"), access_spec("writer", by="a"))
@@ -146,9 +150,9 @@ class AccessContract:
             assert (third.subject, third.name) == ("b", "writer")
             assert list(await access.list_by_granter("t", "nobody")) == []
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
-    def test_pages_follow_each_other_without_gap_or_double(self, grant_in: GrantIn) -> None:
+    def test_pages_follow_each_other_without_gap_or_double(self, run_scenario: RunScenario) -> None:
         async def scenario(access: Access) -> None:
             for name in ("one", "two"):
                 await access.ensure(
@@ -167,9 +171,9 @@ class AccessContract:
                     paged += page
                 assert paged == whole
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
-    def test_a_page_is_bounded_whatever_is_asked(self, grant_in: GrantIn) -> None:
+    def test_a_page_is_bounded_whatever_is_asked(self, run_scenario: RunScenario) -> None:
         async def scenario(access: Access) -> None:
             roles = access_spec(*(f"r{n}" for n in range(64)))
             count = PAGE_MAX // 64 + 1
@@ -177,9 +181,9 @@ class AccessContract:
             assert len(await access.list_by_granter("t", "ann", limit=10**9)) == PAGE_MAX
             assert list(await access.list_by_granter("t", "ann", limit=-1)) == []
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
-    def test_another_spec_takes_away_what_it_does_not_name(self, grant_in: GrantIn) -> None:
+    def test_another_spec_takes_away_what_it_does_not_name(self, run_scenario: RunScenario) -> None:
         async def scenario(access: Access) -> None:
             await access.ensure(access_key(), access_spec("reader", "writer", teams=("ops",)))
             later = access_key()._replace(generation=2)
@@ -191,9 +195,9 @@ class AccessContract:
             assert await grants_of(access) == []
             assert (await access.inspect(access_key())).presence is Presence.READY
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
-    def test_what_is_removed_grants_nothing(self, grant_in: GrantIn) -> None:
+    def test_what_is_removed_grants_nothing(self, run_scenario: RunScenario) -> None:
         async def scenario(access: Access) -> None:
             await access.ensure(access_key(), access_spec("reader", teams=("ops",)))
             await access.ensure(access_key(name="two"), access_spec("reader"))
@@ -203,10 +207,10 @@ class AccessContract:
             assert not await access.check("t", "a", role="reader")
             assert await grants_of(access) == []
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
     def test_revoking_a_subject_takes_everything_and_nothing_of_others(
-        self, grant_in: GrantIn
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(access: Access) -> None:
             await access.give_team("t", "ops", role="pager")
@@ -221,10 +225,10 @@ class AccessContract:
             assert await access.check("t", "b", role="reader")
             assert await access.revoke_subject("t", "nobody") == 0
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
     def test_revoking_a_granter_takes_what_it_gave_and_nothing_that_others_gave_too(
-        self, grant_in: GrantIn
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(access: Access) -> None:
             await access.ensure(access_key(), access_spec("reader", by="g"))
@@ -240,9 +244,11 @@ class AccessContract:
             assert await access.revoke_granter("t", "g") == 0
             assert await access.revoke_granter("t", "nobody") == 0
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
-    def test_what_was_revoked_is_not_brought_back_by_a_late_call(self, grant_in: GrantIn) -> None:
+    def test_what_was_revoked_is_not_brought_back_by_a_late_call(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(access: Access) -> None:
             await access.ensure(access_key(), access_spec("reader"))
             await access.revoke_subject("t", "a")
@@ -256,9 +262,9 @@ class AccessContract:
             await access.ensure(later, access_spec("reader"))
             assert await grants_of(access) == []
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
-    def test_a_revoked_resource_is_removed_as_any_other(self, grant_in: GrantIn) -> None:
+    def test_a_revoked_resource_is_removed_as_any_other(self, run_scenario: RunScenario) -> None:
         async def scenario(access: Access) -> None:
             await access.ensure(access_key(), access_spec("reader"))
             await access.revoke_subject("t", "a")
@@ -268,9 +274,11 @@ class AccessContract:
             with pytest.raises(Rejected):
                 await access.ensure(access_key(), access_spec("reader"))
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
-    def test_a_revocation_at_the_same_time_leaves_all_or_nothing(self, grant_in: GrantIn) -> None:
+    def test_a_revocation_at_the_same_time_leaves_all_or_nothing(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(access: Access) -> None:
             for turn in range(20):
                 key = access_key(f"agent{turn}")
@@ -284,9 +292,9 @@ class AccessContract:
                 left = await grants_of(access, key.agent)
                 assert left in ([], [("role", "reader"), ("role", "writer")])
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
-    def test_another_tenants_grants_are_as_if_not_there(self, grant_in: GrantIn) -> None:
+    def test_another_tenants_grants_are_as_if_not_there(self, run_scenario: RunScenario) -> None:
         async def scenario(access: Access) -> None:
             await access.ensure(access_key(), access_spec("reader", teams=("ops",)))
             await access.give_team("t", "ops", role="pager")
@@ -301,11 +309,11 @@ class AccessContract:
             assert list(await access.list_team_roles("u", "ops")) == ["admin"]
             assert await access.check("t", "a", role="pager")
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
     @pytest.mark.parametrize(("field", "odd"), ODD_SPECS)
     def test_an_odd_spec_is_refused_for_good_by_a_sentence_on_its_field(
-        self, grant_in: GrantIn, field: str, odd: Spec
+        self, run_scenario: RunScenario, field: str, odd: Spec
     ) -> None:
         async def scenario(access: Access) -> None:
             with pytest.raises(Rejected, match=field):
@@ -315,9 +323,9 @@ class AccessContract:
             assert (await access.inspect(access_key())).presence is Presence.ABSENT
             assert await grants_of(access) == []
 
-        grant_in(scenario)
+        run_scenario(scenario)
 
-    def test_odd_questions_are_answered_or_refused(self, grant_in: GrantIn) -> None:
+    def test_odd_questions_are_answered_or_refused(self, run_scenario: RunScenario) -> None:
         async def scenario(access: Access) -> None:
             for odd in ("", "\ud800", "x" * 10_000, "' OR 1=1 --", "a\x00b"):
                 for asked in (
@@ -337,4 +345,4 @@ class AccessContract:
                     with pytest.raises(Rejected):
                         await refused
 
-        grant_in(scenario)
+        run_scenario(scenario)

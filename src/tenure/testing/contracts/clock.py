@@ -1,7 +1,7 @@
-"""What every clock and every source of chance must keep: the promises of their two ports as tests.
+"""The contracts of a clock and of a source of randomness.
 
-Derive `ClockContract` and give it one fixture `hold`, which runs a scenario with a fresh clock;
-derive `EntropyContract` and give it one fixture `entropy`.
+Derive a class from `ClockContract` and give it the fixture `run_scenario`, which runs a scenario
+with a new clock.  Derive another from `EntropyContract` and give it the fixture `entropy`.
 """
 
 import asyncio
@@ -14,26 +14,26 @@ from tenure.ports.clock import Clock
 from tenure.ports.entropy import Entropy
 
 Scenario = Callable[[Clock], Coroutine[Any, Any, None]]
-Hold = Callable[[Scenario], None]
+RunScenario = Callable[[Scenario], None]
 ROUNDING = 1e-3
-"""What a clock's own grain may take away."""
+"""The resolution of a clock: a sleep may be shorter by this."""
 
 
 class ClockContract:
-    """Derive and give the fixture `hold`."""
+    """Derive a class and give it the fixture `run_scenario`."""
 
     @pytest.fixture
-    def hold(self) -> Hold:
-        """How to run a scenario with a fresh clock."""
+    def run_scenario(self) -> RunScenario:
+        """Returns a function that runs one scenario with a new clock."""
         raise NotImplementedError
 
-    def test_now_is_seconds_since_the_epoch(self, hold: Hold) -> None:
+    def test_now_is_seconds_since_the_epoch(self, run_scenario: RunScenario) -> None:
         async def scenario(clock: Clock) -> None:
             assert 1_500_000_000 < clock.now() < 5_000_000_000
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_monotonic_never_goes_back(self, hold: Hold) -> None:
+    def test_monotonic_never_goes_back(self, run_scenario: RunScenario) -> None:
         async def scenario(clock: Clock) -> None:
             seen = []
             for _ in range(100):
@@ -41,17 +41,17 @@ class ClockContract:
                 await clock.sleep(0)
             assert seen == sorted(seen)
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_sleep_lasts_at_least_so_long(self, hold: Hold) -> None:
+    def test_sleep_lasts_at_least_so_long(self, run_scenario: RunScenario) -> None:
         async def scenario(clock: Clock) -> None:
             began = clock.monotonic()
             await clock.sleep(0.05)
             assert clock.monotonic() - began >= 0.05 - ROUNDING
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_now_moves_on_with_monotonic(self, hold: Hold) -> None:
+    def test_now_moves_on_with_monotonic(self, run_scenario: RunScenario) -> None:
         async def scenario(clock: Clock) -> None:
             early, now, late = clock.monotonic(), clock.now(), clock.monotonic()
             await clock.sleep(0.05)
@@ -59,9 +59,9 @@ class ClockContract:
             # Whoever asks may have to wait between two questions.
             assert earlier - late - 0.04 < then - now < later - early + 0.04
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_others_run_while_one_sleeps(self, hold: Hold) -> None:
+    def test_others_run_while_one_sleeps(self, run_scenario: RunScenario) -> None:
         async def scenario(clock: Clock) -> None:
             order: list[str] = []
 
@@ -72,15 +72,15 @@ class ClockContract:
             await asyncio.gather(nap("long", 0.06), nap("short", 0.01))
             assert order == ["short", "long"]
 
-        hold(scenario)
+        run_scenario(scenario)
 
 
 class EntropyContract:
-    """Derive and give the fixture `entropy`."""
+    """Derive a class and give it the fixture `entropy`."""
 
     @pytest.fixture
     def entropy(self) -> Entropy:
-        """The source under test."""
+        """The source of randomness under test."""
         raise NotImplementedError
 
     def test_bits_are_62_and_differ(self, entropy: Entropy) -> None:

@@ -1,16 +1,16 @@
-"""What every credentials provider must keep beside the provider's contract.
+"""The contract of a credentials provider, beyond the contract of every provider.
 
-Derive a class and give it one fixture `register_in`, which runs a scenario on a fresh provider:
+Derive a class and give it the fixture `run_scenario`. It runs one scenario on a new provider:
 
     class TestMyCredentials(CredentialsContract):
         @pytest.fixture
-        def register_in(self):
-            def register_in(scenario):
+        def run_scenario(self):
+            def run_scenario(scenario):
                 asyncio.run(scenario(MyCredentials(...)))
-            return register_in
+            return run_scenario
 
-For the four verbs derive another from `tenure.testing.contracts.provider`, with
-`sized_credentials` for its specs.
+Test ensure, inspect, remove and list_owned with a second class, derived from
+`tenure.testing.contracts.provider.ProviderContract`; `sized_credentials` translates its specs.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from tenure.testing.contracts.provider import PLANE
 from tenure.testing.contracts.sized_provider import SizedProvider
 
 Scenario = Callable[[Credentials], Coroutine[Any, Any, None]]
-RegisterIn = Callable[[Scenario], None]
+RunScenario = Callable[[Scenario], None]
 
 MAIL = "https://mail.example"
 
 
-def _one(**said: object) -> Spec:
-    return {"credentials": [{"audience": MAIL, **said}]}
+def _one(**fields: object) -> Spec:
+    return {"credentials": [{"audience": MAIL, **fields}]}
 
 
 ODD_SPECS: list[tuple[str, Spec]] = [
@@ -83,11 +83,11 @@ ODD_SPECS: list[tuple[str, Spec]] = [
     ("ttl_seconds", _one(ttl_seconds=True)),
     ("ttl_seconds", _one(ttl_seconds=None)),
 ]
-"""The field that a refusal must name, and a spec that must be refused."""
+"""Specs that must be rejected, each with the field that the rejection must name."""
 
 
 def sized_credentials(provider: Credentials) -> SizedProvider:
-    """The provider as its generic contract can ask it."""
+    """Adapts the provider to the specs of `ProviderContract`."""
     return SizedProvider(
         provider, lambda size: credentials_spec(*(f"{MAIL}/{n}" for n in range(size)))
     )
@@ -96,7 +96,7 @@ def sized_credentials(provider: Credentials) -> SizedProvider:
 def credentials_key(
     agent: str = "a", *, tenant: str = "t", name: str = "one", generation: int = 1
 ) -> ResourceKey:
-    """The key of what an agent may ask for."""
+    """The resource key of an agent's registrations."""
     return resource_key(
         PLANE, tenant=tenant, agent=agent, generation=generation, slot="credentials", name=name
     )
@@ -113,20 +113,22 @@ def credentials_spec(*audiences: str, scopes: tuple[str, ...] = (), ttl_seconds:
 
 
 async def asked_for(credentials: Credentials, agent: str = "a", *, tenant: str = "t") -> list[str]:
-    """The audiences for which something may be minted now."""
+    """The audiences for which a credential may be issued now."""
     listed = await credentials.list_registrations(tenant, agent)
     return [registration.audience for registration in listed if registration.is_open]
 
 
 class CredentialsContract:
-    """Derive and give the fixture `register_in`."""
+    """Derive a class and give it the fixture `run_scenario`."""
 
     @pytest.fixture
-    def register_in(self) -> RegisterIn:
-        """How to run a scenario on a fresh provider."""
+    def run_scenario(self) -> RunScenario:
+        """Returns a function that runs one scenario on a new provider."""
         raise NotImplementedError
 
-    def test_what_was_registered_is_listed_with_its_ceilings(self, register_in: RegisterIn) -> None:
+    def test_what_was_registered_is_listed_with_its_ceilings(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(credentials: Credentials) -> None:
             spec: Spec = {
                 "credentials": [
@@ -142,9 +144,9 @@ class CredentialsContract:
             assert local.audience == "http://127.0.0.1:8080/local"
             assert (local.scopes, local.ttl_seconds) == ((), TTL_SECONDS)
 
-        register_in(scenario)
+        run_scenario(scenario)
 
-    def test_pages_follow_each_other_and_are_bounded(self, register_in: RegisterIn) -> None:
+    def test_pages_follow_each_other_and_are_bounded(self, run_scenario: RunScenario) -> None:
         async def scenario(credentials: Credentials) -> None:
             some = credentials_spec(*(f"{MAIL}/{n}" for n in range(CREDENTIALS_MAX)))
             keys = [credentials_key(name=f"{n}") for n in range(PAGE_MAX // CREDENTIALS_MAX + 1)]
@@ -160,9 +162,9 @@ class CredentialsContract:
             assert list(whole) == paged[:PAGE_MAX]
             assert list(await credentials.list_registrations("t", "a", limit=-1)) == []
 
-        register_in(scenario)
+        run_scenario(scenario)
 
-    def test_another_spec_takes_away_what_it_does_not_name(self, register_in: RegisterIn) -> None:
+    def test_another_spec_takes_away_what_it_does_not_name(self, run_scenario: RunScenario) -> None:
         async def scenario(credentials: Credentials) -> None:
             await credentials.ensure(credentials_key(), credentials_spec(f"{MAIL}/a", f"{MAIL}/b"))
             later = credentials_key()._replace(generation=2)
@@ -178,9 +180,9 @@ class CredentialsContract:
             observed = await credentials.inspect(credentials_key())
             assert observed.presence is Presence.READY
 
-        register_in(scenario)
+        run_scenario(scenario)
 
-    def test_what_is_removed_cannot_be_asked_for(self, register_in: RegisterIn) -> None:
+    def test_what_is_removed_cannot_be_asked_for(self, run_scenario: RunScenario) -> None:
         async def scenario(credentials: Credentials) -> None:
             await credentials.ensure(credentials_key(), credentials_spec(MAIL))
             await credentials.ensure(credentials_key(name="two"), credentials_spec(f"{MAIL}/two"))
@@ -189,10 +191,10 @@ class CredentialsContract:
             await credentials.remove(credentials_key(name="two"))
             assert await asked_for(credentials) == []
 
-        register_in(scenario)
+        run_scenario(scenario)
 
     def test_closing_covers_everything_at_once_and_reopening_too(
-        self, register_in: RegisterIn
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(credentials: Credentials) -> None:
             await credentials.ensure(credentials_key(), credentials_spec(MAIL, f"{MAIL}/two"))
@@ -208,9 +210,9 @@ class CredentialsContract:
                 assert await credentials.reopen_agent("t", "a", epoch=2)
                 assert await asked_for(credentials) == [MAIL, f"{MAIL}/two"]
 
-        register_in(scenario)
+        run_scenario(scenario)
 
-    def test_a_closing_covers_what_arrives_after_it(self, register_in: RegisterIn) -> None:
+    def test_a_closing_covers_what_arrives_after_it(self, run_scenario: RunScenario) -> None:
         async def scenario(credentials: Credentials) -> None:
             assert await credentials.close_agent("t", "a", epoch=1)
             await credentials.ensure(credentials_key(), credentials_spec(MAIL))
@@ -219,9 +221,9 @@ class CredentialsContract:
             assert await asked_for(credentials) == []
             assert not await credentials.is_open("t", "a")
 
-        register_in(scenario)
+        run_scenario(scenario)
 
-    def test_a_closing_outlives_what_it_closed(self, register_in: RegisterIn) -> None:
+    def test_a_closing_outlives_what_it_closed(self, run_scenario: RunScenario) -> None:
         async def scenario(credentials: Credentials) -> None:
             await credentials.ensure(credentials_key(), credentials_spec(MAIL))
             await credentials.close_agent("t", "a", epoch=1)
@@ -229,10 +231,10 @@ class CredentialsContract:
             await credentials.ensure(credentials_key(name="two"), credentials_spec(MAIL))
             assert await asked_for(credentials) == []
 
-        register_in(scenario)
+        run_scenario(scenario)
 
     def test_a_smaller_epoch_than_the_last_seen_changes_nothing(
-        self, register_in: RegisterIn
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(credentials: Credentials) -> None:
             await credentials.ensure(credentials_key(), credentials_spec(MAIL))
@@ -246,9 +248,9 @@ class CredentialsContract:
             assert not await credentials.reopen_agent("t", "a", epoch=5)
             assert await asked_for(credentials) == []
 
-        register_in(scenario)
+        run_scenario(scenario)
 
-    def test_of_many_at_once_the_latest_epoch_decides(self, register_in: RegisterIn) -> None:
+    def test_of_many_at_once_the_latest_epoch_decides(self, run_scenario: RunScenario) -> None:
         async def scenario(credentials: Credentials) -> None:
             for turn in range(10):
                 agent = f"agent{turn}"
@@ -267,9 +269,9 @@ class CredentialsContract:
                 )
                 assert await asked_for(credentials, agent) == [MAIL]
 
-        register_in(scenario)
+        run_scenario(scenario)
 
-    def test_another_tenants_agents_are_as_if_not_there(self, register_in: RegisterIn) -> None:
+    def test_another_tenants_agents_are_as_if_not_there(self, run_scenario: RunScenario) -> None:
         async def scenario(credentials: Credentials) -> None:
             await credentials.ensure(credentials_key(), credentials_spec(MAIL))
             assert list(await credentials.list_registrations("u", "a")) == []
@@ -281,11 +283,11 @@ class CredentialsContract:
             assert not await credentials.is_open("t", "a")
             assert await asked_for(credentials) == []
 
-        register_in(scenario)
+        run_scenario(scenario)
 
     @pytest.mark.parametrize(("field", "odd"), ODD_SPECS)
     def test_an_odd_spec_is_refused_for_good_by_a_sentence_on_its_field(
-        self, register_in: RegisterIn, field: str, odd: Spec
+        self, run_scenario: RunScenario, field: str, odd: Spec
     ) -> None:
         async def scenario(credentials: Credentials) -> None:
             with pytest.raises(Rejected, match=field) as refused:
@@ -297,9 +299,9 @@ class CredentialsContract:
             assert observed.presence is Presence.ABSENT
             assert list(await credentials.list_registrations("t", "a")) == []
 
-        register_in(scenario)
+        run_scenario(scenario)
 
-    def test_odd_questions_are_answered_or_refused(self, register_in: RegisterIn) -> None:
+    def test_odd_questions_are_answered_or_refused(self, run_scenario: RunScenario) -> None:
         async def scenario(credentials: Credentials) -> None:
             for odd in ("", "\ud800", "x" * 10_000, "' OR 1=1 --", "a\x00b"):
                 with suppress(ProviderError):
@@ -312,4 +314,4 @@ class CredentialsContract:
                     await credentials.close_agent("t", "a", epoch=odd_epoch)
             assert await credentials.is_open("t", "a")
 
-        register_in(scenario)
+        run_scenario(scenario)

@@ -1,7 +1,7 @@
-"""What every engine must keep: each promise of `tenure.ports.engine.Engine` as a test.
+"""The contract of an engine: each promise of `tenure.ports.engine.Engine` is a test.
 
-Derive a class and give it one fixture `hold`, which runs a scenario on a `Bench`: planes that share
-one store and one world of fake providers, each moved by an engine of its own.
+Derive a class and give it the fixture `run_scenario`. It runs one scenario on a new `Bench`:
+several planes that share one store and one set of fake providers. Each plane has its own engine.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ LONG = 150.0
 
 
 class Bench(Protocol):
-    """Planes on one store."""
+    """Several planes on one store, and control over them."""
 
     pace: float
-    """How many of its seconds a scenario's second is: 1 in virtual time, more where it is real."""
+    """Real seconds for one second of a scenario: 1 in virtual time, more in real time."""
 
     async def start(self) -> Plane:
-        """One more plane whose engine runs."""
+        """Start another plane and its engine."""
         ...
 
     async def stop(self, plane: Plane) -> None:
-        """Shut a plane down in peace."""
+        """Stop a plane in order."""
         ...
 
     async def crash(self, plane: Plane) -> None:
@@ -43,29 +43,29 @@ class Bench(Protocol):
         ...
 
     async def fail(self, plane: Plane) -> None:
-        """Let the next commit of a plane end without anybody knowing how."""
+        """Make the outcome of the next commit of a plane unknown."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Let so many of a scenario's seconds pass."""
+        """Wait for this many seconds of the scenario."""
         ...
 
     def strike(self, call: FaultPoint, fault: Fault) -> None:
-        """Let this call go wrong."""
+        """Inject a fault into this call."""
         ...
 
-    def applied(self) -> Sequence[str]:
-        """The calls that had an effect in the world, in order: `identity.ensure`."""
+    def applied_calls(self) -> Sequence[str]:
+        """The calls that had an effect at a provider, in order: `identity.ensure`."""
         ...
 
 
 Scenario = Callable[[Bench], Coroutine[Any, Any, None]]
-Hold = Callable[[Scenario], None]
+RunScenario = Callable[[Scenario], None]
 LINEAR = ["identity.ensure", "access.ensure", "runtime.ensure", "credentials.ensure"]
 
 
 async def accept(plane: Plane, plan: str) -> str:
-    """A new operation of this plan; its id."""
+    """Accept an operation of this plan and return its id."""
     return (await admission.accept(plane, Accept(plan))).id
 
 
@@ -75,13 +75,13 @@ async def wait_for_end(plane: Plane, operation: str, seconds: float = LONG) -> O
 
 
 async def wait_for_state(bench: Bench, plane: Plane, operation: str, state: OperationState) -> None:
-    """Return when the operation stands so."""
+    """Wait until the operation has this state."""
     while (await reads.get_operation(plane, TENANT, operation)).state is not state:
         await bench.sleep(0.01)
 
 
 async def is_intended(bench: Bench, plane: Plane, operation: str, step: str) -> None:
-    """Return when this step is about to be called, or is."""
+    """Wait until the call of this step is about to start or has started."""
     while all(
         one.name != step for one in (await reads.get_operation(plane, TENANT, operation)).steps
     ):
@@ -89,69 +89,69 @@ async def is_intended(bench: Bench, plane: Plane, operation: str, step: str) -> 
 
 
 class EngineContract:
-    """Derive and give the fixture `hold`."""
+    """Derive a class and give it the fixture `run_scenario`."""
 
     @pytest.fixture
-    def hold(self) -> Hold:
-        """How to run a scenario on a fresh bench."""
+    def run_scenario(self) -> RunScenario:
+        """Returns a function that runs one scenario on a new bench."""
         raise NotImplementedError
 
-    def test_what_is_accepted_is_moved_to_its_end(self, hold: Hold) -> None:
+    def test_what_is_accepted_is_moved_to_its_end(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             name = await accept(plane, "linear")
             assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
-            assert bench.applied() == LINEAR
+            assert bench.applied_calls() == LINEAR
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_many_operations_move_at_the_same_time(self, hold: Hold) -> None:
+    def test_many_operations_move_at_the_same_time(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             names = [await accept(plane, "parallel") for _ in range(20)]
             states = await asyncio.gather(*(wait_for_end(plane, name) for name in names))
             assert set(states) == {OperationState.SUCCEEDED}
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_whoever_waits_is_told_the_end(self, hold: Hold) -> None:
+    def test_whoever_waits_is_told_the_end(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             name = await accept(plane, "linear")
             assert await plane.engine.wait(name, LONG) is OperationState.SUCCEEDED
             assert plane.engine.away == ""
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_whoever_waits_is_told_that_it_is_stuck(self, hold: Hold) -> None:
+    def test_whoever_waits_is_told_that_it_is_stuck(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             bench.strike(FaultPoint("meter", "ensure", 1), Fault.BROKE)
             plane = await bench.start()
             name = await accept(plane, "unaskable")
             assert await plane.engine.wait(name, LONG) is OperationState.STUCK
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_waiting_ends_when_its_time_is_over(self, hold: Hold) -> None:
+    def test_waiting_ends_when_its_time_is_over(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             name = await accept(plane, "waits")
             assert await plane.engine.wait(name, 0.2) is None
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_a_retry_comes_by_itself(self, hold: Hold) -> None:
+    def test_a_retry_comes_by_itself(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             bench.strike(FaultPoint("access", "ensure", 1), Fault.BUSY)
             plane = await bench.start()
             assert (
                 await wait_for_end(plane, await accept(plane, "linear")) is OperationState.SUCCEEDED
             )
-            assert bench.applied() == LINEAR
+            assert bench.applied_calls() == LINEAR
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_a_signal_wakes_what_waits_for_it(self, hold: Hold) -> None:
+    def test_a_signal_wakes_what_waits_for_it(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             name = await accept(plane, "waits")
@@ -159,9 +159,9 @@ class EngineContract:
             await operations.signal(plane, by("a friend"), name, name=SIGNAL)
             assert await wait_for_end(plane, name, 5.0 * bench.pace) is OperationState.SUCCEEDED
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_a_cancel_interrupts_a_call_under_way(self, hold: Hold) -> None:
+    def test_a_cancel_interrupts_a_call_under_way(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             bench.strike(FaultPoint("access", "ensure", 1), Fault.LOST)
             plane = await bench.start()
@@ -170,11 +170,11 @@ class EngineContract:
             await bench.sleep(0.05)
             await operations.cancel(plane, by("the caller"), name)
             assert await wait_for_end(plane, name, 0.6 * bench.pace) is OperationState.COMPENSATED
-            assert bench.applied() == ["identity.ensure", "identity.remove"]
+            assert bench.applied_calls() == ["identity.ensure", "identity.remove"]
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_what_was_recorded_elsewhere_is_seen_in_time(self, hold: Hold) -> None:
+    def test_what_was_recorded_elsewhere_is_seen_in_time(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             one, other = await bench.start(), await bench.start()
             name = await accept(one, "waits")
@@ -182,19 +182,19 @@ class EngineContract:
             await operations.signal(other, by("a friend"), name, name=SIGNAL)
             assert await wait_for_end(one, name) is OperationState.SUCCEEDED
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_two_engines_never_move_the_same_operation(self, hold: Hold) -> None:
+    def test_two_engines_never_move_the_same_operation(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             one, other = await bench.start(), await bench.start()
             names = [await accept(plane, "linear") for plane in (one, other)]
             for name in names:
                 assert await wait_for_end(one, name) is OperationState.SUCCEEDED
-            assert sorted(bench.applied()) == sorted(LINEAR * 2)
+            assert sorted(bench.applied_calls()) == sorted(LINEAR * 2)
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_a_start_resumes_what_a_dead_engine_held(self, hold: Hold) -> None:
+    def test_a_start_resumes_what_a_dead_engine_held(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             bench.strike(FaultPoint("access", "ensure", 1), Fault.REPLY_LOST)
             plane = await bench.start()
@@ -204,11 +204,11 @@ class EngineContract:
             await bench.crash(plane)
             plane = await bench.start()
             assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
-            assert bench.applied() == LINEAR
+            assert bench.applied_calls() == LINEAR
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_what_nobody_held_is_claimed_at_the_start(self, hold: Hold) -> None:
+    def test_what_nobody_held_is_claimed_at_the_start(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             await bench.stop(plane)
@@ -222,26 +222,28 @@ class EngineContract:
             await operations.signal(last, by("a friend"), name, name=SIGNAL)
             assert await wait_for_end(last, name, 5.0 * bench.pace) is OperationState.SUCCEEDED
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_a_stop_lets_calls_under_way_end(self, hold: Hold) -> None:
+    def test_a_stop_lets_calls_under_way_end(self, run_scenario: RunScenario) -> None:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             name = await accept(plane, "linear")
             await bench.sleep(0.015)
             await bench.stop(plane)
-            before = list(bench.applied())
+            before = list(bench.applied_calls())
             again = await bench.start()
             seen = await reads.get_operation(again, TENANT, name)
             done = [step.name for step in seen.steps if step.state == "PRESENT"]
             # It may have gone on already.
             assert [f"{name}.ensure" for name in done[: len(before)]] == before
             assert await wait_for_end(again, name) is OperationState.SUCCEEDED
-            assert bench.applied() == LINEAR
+            assert bench.applied_calls() == LINEAR
 
-        hold(scenario)
+        run_scenario(scenario)
 
-    def test_join_returns_after_a_stop_and_raises_what_broke_it(self, hold: Hold) -> None:
+    def test_join_returns_after_a_stop_and_raises_what_broke_it(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             await bench.stop(plane)
@@ -253,4 +255,4 @@ class EngineContract:
             assert broken.engine.worker == ""
             assert not broken.engine.accepts
 
-        hold(scenario)
+        run_scenario(scenario)

@@ -1,7 +1,8 @@
-"""What an authorization server must keep: each promise of `tenure.ports.identity` as a test.
+"""The contract of an authorization server: each promise of `tenure.ports.identity` is a test.
 
-Derive a class and give it one fixture `serve`, which runs a scenario on a fresh server whose clock
-the scenario moves.  The four verbs are held to `tenure.testing.contracts.provider` beside it.
+Derive a class and give it the fixture `run_scenario`. It runs one scenario on a new server; the
+scenario sets the clock of that server. Test ensure, inspect, remove and list_owned with a second
+class, derived from `tenure.testing.contracts.provider.ProviderContract`.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from tenure.testing.contracts.identity_client import (
     TENANT,
     IdentityCase,
     IdentityClient,
-    Serve,
+    RunScenario,
     client,
     is_active,
     key,
@@ -28,12 +29,12 @@ from tenure.testing.contracts.identity_registration import RegistrationContract
 
 
 class IdentityContract(RegistrationContract):
-    """Derive and give the fixture `serve`."""
+    """Derive a class and give it the fixture `run_scenario`."""
 
     # ------------------------------------------------------------------------------------- tokens
 
     def test_a_client_that_proves_itself_gets_a_token_that_says_who_it_is(
-        self, serve: Serve
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: IdentityCase) -> None:
             one = await client(case)
@@ -46,17 +47,19 @@ class IdentityContract(RegistrationContract):
             assert (said["client_id"], said["tenant"], said["agent"]) == (one.id, TENANT, "a")
             assert said["exp"] == int(case.clock.now()) + int(str(answer["expires_in"]))
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_without_a_scope_a_client_gets_all_it_may_have(self, serve: Serve) -> None:
+    def test_without_a_scope_a_client_gets_all_it_may_have(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             answer = await (await client(case)).ask()
             assert not isinstance(answer, OAuthRefusal)
             assert answer["scope"] == "a:read a:write"
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_nothing_beyond_the_clients_scopes_and_audiences_is_minted(self, serve: Serve) -> None:
+    def test_nothing_beyond_the_clients_scopes_and_audiences_is_minted(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(case: IdentityCase) -> None:
             one = await client(case)
             assert word(await one.ask(scope="a:read b:read")) is OAuthError.INVALID_SCOPE
@@ -65,9 +68,9 @@ class IdentityContract(RegistrationContract):
             both = await one.ask(resource=RESOURCE, audience=case.identity.issuer)
             assert word(both) is OAuthError.INVALID_TARGET
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_another_grant_is_refused(self, serve: Serve) -> None:
+    def test_another_grant_is_refused(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             one = await client(case)
             asked = await one.ask(grant_type="password")
@@ -75,9 +78,9 @@ class IdentityContract(RegistrationContract):
             form = {n: v for n, v in one.form().items() if n != "grant_type"}
             assert word(await case.identity.token(form)) is OAuthError.INVALID_REQUEST
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_an_assertion_is_good_once(self, serve: Serve) -> None:
+    def test_an_assertion_is_good_once(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             one = await client(case)
             sent = one.assertion()
@@ -86,7 +89,7 @@ class IdentityContract(RegistrationContract):
             again = await asyncio.gather(*(one.ask(one.assertion(jti="x")) for _ in range(5)))
             assert sum(isinstance(answer, OAuthRefusal) for answer in again) == 4
 
-        serve(scenario)
+        run_scenario(scenario)
 
     @pytest.mark.parametrize(
         ("header", "claims"),
@@ -114,16 +117,16 @@ class IdentityContract(RegistrationContract):
         ids=str,
     )
     def test_an_assertion_that_is_not_for_here_and_now_is_refused(
-        self, serve: Serve, header: Mapping[str, object], claims: Mapping[str, object]
+        self, run_scenario: RunScenario, header: Mapping[str, object], claims: Mapping[str, object]
     ) -> None:
         async def scenario(case: IdentityCase) -> None:
             one = await client(case)
             assert word(await one.ask(one.assertion(header, **claims))) is OAuthError.INVALID_CLIENT
             assert not isinstance(await one.ask(), OAuthRefusal)
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_a_proof_by_another_key_is_refused(self, serve: Serve) -> None:
+    def test_a_proof_by_another_key_is_refused(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             one = await client(case)
             thief = IdentityClient(case, one.id)
@@ -132,9 +135,9 @@ class IdentityContract(RegistrationContract):
             stolen = other.assertion(iss=one.id, sub=one.id)
             assert word(await one.ask(stolen)) is OAuthError.INVALID_CLIENT
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_a_token_ends_by_itself(self, serve: Serve) -> None:
+    def test_a_token_ends_by_itself(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             token = await (await client(case)).token()
             case.clock.at += 299
@@ -142,11 +145,13 @@ class IdentityContract(RegistrationContract):
             case.clock.at += 1
             assert not await is_active(case, token)
 
-        serve(scenario)
+        run_scenario(scenario)
 
     # ------------------------------------------------------------------------------------- ending
 
-    def test_a_revoked_token_is_inactive_and_others_are_not(self, serve: Serve) -> None:
+    def test_a_revoked_token_is_inactive_and_others_are_not(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(case: IdentityCase) -> None:
             one = await client(case)
             first, second = await one.token(), await one.token()
@@ -157,9 +162,11 @@ class IdentityContract(RegistrationContract):
             await case.identity.revoke(second, asker=ADMIN)
             assert not await is_active(case, second)
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_what_is_not_the_askers_is_neither_shown_nor_revoked(self, serve: Serve) -> None:
+    def test_what_is_not_the_askers_is_neither_shown_nor_revoked(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(case: IdentityCase) -> None:
             one, other = await client(case), await client(case, key("b"))
             token = await one.token()
@@ -169,9 +176,9 @@ class IdentityContract(RegistrationContract):
             assert await is_active(case, token)
             await case.identity.revoke("no token", asker=ADMIN)
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_a_removed_clients_tokens_are_inactive_at_once(self, serve: Serve) -> None:
+    def test_a_removed_clients_tokens_are_inactive_at_once(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             one = await client(case)
             token = await one.token()
@@ -182,9 +189,11 @@ class IdentityContract(RegistrationContract):
                 await client(case)
             assert not await is_active(case, token)
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_a_raised_epoch_ends_every_earlier_token_of_the_agent(self, serve: Serve) -> None:
+    def test_a_raised_epoch_ends_every_earlier_token_of_the_agent(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(case: IdentityCase) -> None:
             one, other = await client(case), await client(case, key("b"))
             mine, theirs = await one.token(), await other.token()
@@ -197,9 +206,9 @@ class IdentityContract(RegistrationContract):
             await case.identity.raise_epoch("another", "a", epoch=9)
             assert await is_active(case, later)
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_while_an_agent_is_closed_nothing_is_minted(self, serve: Serve) -> None:
+    def test_while_an_agent_is_closed_nothing_is_minted(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             one = await client(case)
             await case.identity.raise_epoch(TENANT, "a", epoch=3, closed=True)
@@ -209,9 +218,9 @@ class IdentityContract(RegistrationContract):
             await case.identity.raise_epoch(TENANT, "a", epoch=4)
             assert not isinstance(await one.ask(), OAuthRefusal)
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_a_token_shrinks_with_its_client(self, serve: Serve) -> None:
+    def test_a_token_shrinks_with_its_client(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             one = await client(case)
             token, abroad = await one.token(), await one.token(resource=RESOURCE)
@@ -221,11 +230,13 @@ class IdentityContract(RegistrationContract):
             assert said["scope"] == "a:read"
             assert not await is_active(case, abroad)
 
-        serve(scenario)
+        run_scenario(scenario)
 
     # --------------------------------------------------------------------------------------- keys
 
-    def test_the_key_of_every_token_that_may_be_valid_is_published(self, serve: Serve) -> None:
+    def test_the_key_of_every_token_that_may_be_valid_is_published(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(case: IdentityCase) -> None:
             one = await client(case)
             before = {item["kid"] for item in await published_keys(case)}
@@ -243,31 +254,33 @@ class IdentityContract(RegistrationContract):
             assert not before & {item["kid"] for item in await published_keys(case)}
             assert await is_active(case, await one.token())
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_a_rotation_away_from_a_key_happens_once(self, serve: Serve) -> None:
+    def test_a_rotation_away_from_a_key_happens_once(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             before = await case.identity.signing_key()
             chosen = {await case.identity.rotate(away_from=before) for _ in range(3)}
             assert chosen == {await case.identity.signing_key()} != {before}
             assert await case.identity.rotate() not in {before, *chosen}
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_what_is_published_is_public(self, serve: Serve) -> None:
+    def test_what_is_published_is_public(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             for item in await published_keys(case):
                 assert not {"d", "p", "q", "dp", "dq", "qi", "k"} & set(item)
 
-        serve(scenario)
+        run_scenario(scenario)
 
     # ----------------------------------------------------------------------------------- metadata
 
-    def test_the_metadata_name_the_issuer_and_its_endpoints(self, serve: Serve) -> None:
+    def test_the_metadata_name_the_issuer_and_its_endpoints(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(case: IdentityCase) -> None:
             said = case.identity.metadata()
             assert said["issuer"] == case.identity.issuer
             assert said["token_endpoint"] == case.identity.issuer + TOKEN_PATH
             assert said["token_endpoint_auth_methods_supported"] == ["private_key_jwt"]
 
-        serve(scenario)
+        run_scenario(scenario)

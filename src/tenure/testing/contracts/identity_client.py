@@ -1,4 +1,4 @@
-"""An agent's side of an authorization server: the client that its contract is tested with."""
+"""The client side of an authorization server, used by the contract tests."""
 
 import json
 from collections.abc import Callable, Coroutine, Mapping
@@ -21,11 +21,11 @@ from tenure.ports.provider import Provider
 from tenure.testing.contracts.store_rows import StoppedClock
 
 START = 1_700_000_000.5
-"""When a scenario begins."""
+"""The time at which a scenario starts."""
 
 
 class Identity(Provider, Authorization, Protocol):
-    """Both ports, kept by one adapter."""
+    """An adapter that implements both ports."""
 
 
 class IdentityCase(NamedTuple):
@@ -36,7 +36,7 @@ class IdentityCase(NamedTuple):
 
 
 Scenario = Callable[[IdentityCase], Coroutine[Any, Any, None]]
-Serve = Callable[[Scenario], None]
+RunScenario = Callable[[Scenario], None]
 
 RESOURCE = "https://tool.example/api"
 TENANT = "t"
@@ -51,7 +51,7 @@ def key(agent: str = "a", *, generation: int = 1, tenant: str = TENANT) -> Resou
 
 
 class IdentityClient:
-    """An agent's side: a key pair and what is signed with it."""
+    """The client of an agent: a key pair, and assertions signed with it."""
 
     def __init__(self, case: IdentityCase, client_id: str, *, kid: str = "one") -> None:
         self._case = case
@@ -91,18 +91,18 @@ class IdentityClient:
         }
 
     async def ask(self, assertion: str | None = None, **fields: str) -> Document | OAuthRefusal:
-        """Ask for a token."""
+        """Request a token."""
         return await self._case.identity.token(self.form(assertion, **fields))
 
     async def token(self, **fields: str) -> str:
-        """A token, which is given."""
+        """Request a token and expect to get one."""
         answer = await self.ask(**fields)
         assert not isinstance(answer, OAuthRefusal), answer
         return str(answer["access_token"])
 
 
 async def client(case: IdentityCase, at: ResourceKey | None = None) -> IdentityClient:
-    """A client whose keys stand in its spec."""
+    """A client whose keys are in its spec."""
     at = key() if at is None else at
     made = IdentityClient(case, at.text)
     may = {"scopes": ["a:read", "a:write"], "audiences": [RESOURCE]}
@@ -112,12 +112,12 @@ async def client(case: IdentityCase, at: ResourceKey | None = None) -> IdentityC
 
 
 async def is_active(case: IdentityCase, token: str, asker: Asker = ADMIN) -> bool:
-    """Whether the token is good now."""
+    """Whether the token is valid now."""
     return bool((await case.identity.introspect(token, asker=asker))["active"])
 
 
 def word(answer: object) -> OAuthError:
-    """The word of a refusal."""
+    """The error code of a refusal."""
     assert isinstance(answer, OAuthRefusal), answer
     return answer.word
 

@@ -1,4 +1,4 @@
-"""What an authorization server must keep of registrations: part of the contract of identity."""
+"""The part of the identity contract that is about registrations of clients."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tenure.ports.identity import OAuthError, OAuthRefusal
 from tenure.testing.contracts.identity_client import (
     IdentityCase,
     IdentityClient,
-    Serve,
+    RunScenario,
     client,
     invite_client,
     is_active,
@@ -18,14 +18,14 @@ from tenure.testing.contracts.identity_client import (
 
 
 class RegistrationContract:
-    """Derive and give the fixture `serve`."""
+    """Derive a class and give it the fixture `run_scenario`."""
 
     @pytest.fixture
-    def serve(self) -> Serve:
-        """How to run a scenario on a fresh server."""
+    def run_scenario(self) -> RunScenario:
+        """Returns a function that runs one scenario on a new server."""
         raise NotImplementedError
 
-    def test_an_invited_client_registers_its_keys_once(self, serve: Serve) -> None:
+    def test_an_invited_client_registers_its_keys_once(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             one, invitation = await invite_client(case)
             assert word(await one.ask()) is OAuthError.INVALID_CLIENT
@@ -36,9 +36,11 @@ class RegistrationContract:
             again = await case.identity.register(invitation.token, {"jwks": one.jwks})
             assert word(again) is OAuthError.INVALID_TOKEN
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_an_invitation_is_soon_over_and_ends_the_one_before(self, serve: Serve) -> None:
+    def test_an_invitation_is_soon_over_and_ends_the_one_before(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(case: IdentityCase) -> None:
             one, first = await invite_client(case)
             _, second = await invite_client(case)
@@ -49,10 +51,10 @@ class RegistrationContract:
             asked = await case.identity.register(second.token, {"jwks": one.jwks})
             assert word(asked) is OAuthError.INVALID_TOKEN
 
-        serve(scenario)
+        run_scenario(scenario)
 
     def test_an_invitation_only_registers_and_a_registration_token_never_does(
-        self, serve: Serve
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: IdentityCase) -> None:
             one, invitation = await invite_client(case)
@@ -62,9 +64,9 @@ class RegistrationContract:
             again = await case.identity.register(bearer, {"jwks": one.jwks})
             assert word(again) is OAuthError.INVALID_TOKEN
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_an_update_replaces_keys_and_token(self, serve: Serve) -> None:
+    def test_an_update_replaces_keys_and_token(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             one, bearer = await register_client(case)
             other = IdentityClient(case, one.id, kid="two")
@@ -80,10 +82,10 @@ class RegistrationContract:
             new = str(answer["registration_access_token"])
             assert not isinstance(await case.identity.read_client(one.id, bearer=new), OAuthRefusal)
 
-        serve(scenario)
+        run_scenario(scenario)
 
     def test_a_withdrawn_registration_ends_keys_and_tokens_and_leaves_the_client(
-        self, serve: Serve
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: IdentityCase) -> None:
             one, bearer = await register_client(case)
@@ -97,9 +99,9 @@ class RegistrationContract:
             assert await is_active(case, await one.token())
             assert not await is_active(case, token)
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_the_same_nonce_gives_the_same_invitation(self, serve: Serve) -> None:
+    def test_the_same_nonce_gives_the_same_invitation(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             one, _ = await invite_client(case)
             first = await case.identity.invite(key(), nonce="n" * 43)
@@ -114,9 +116,9 @@ class RegistrationContract:
             answer = await case.identity.register(other.token, {"jwks": one.jwks})
             assert not isinstance(answer, OAuthRefusal)
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_another_clients_token_registers_nothing(self, serve: Serve) -> None:
+    def test_another_clients_token_registers_nothing(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             one, bearer = await register_client(case)
             other, theirs = await register_client(case, at=key("b"))
@@ -129,9 +131,11 @@ class RegistrationContract:
             ]
             assert {word(one) for one in asked} == {OAuthError.INVALID_TOKEN}
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_registered_keys_outlive_another_ensure_and_not_a_remove(self, serve: Serve) -> None:
+    def test_registered_keys_outlive_another_ensure_and_not_a_remove(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(case: IdentityCase) -> None:
             one, bearer = await register_client(case)
             await case.identity.ensure(key(), {"scopes": ["a:other"]})
@@ -141,16 +145,18 @@ class RegistrationContract:
             assert word(asked) is OAuthError.INVALID_TOKEN
             assert isinstance(await case.identity.invite(key()), OAuthRefusal)
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_keys_in_the_spec_are_the_planes_and_nobody_is_invited(self, serve: Serve) -> None:
+    def test_keys_in_the_spec_are_the_planes_and_nobody_is_invited(
+        self, run_scenario: RunScenario
+    ) -> None:
         async def scenario(case: IdentityCase) -> None:
             await client(case)
             assert word(await case.identity.invite(key())) is OAuthError.UNAUTHORIZED_CLIENT
 
-        serve(scenario)
+        run_scenario(scenario)
 
-    def test_a_private_key_is_refused_and_not_repeated(self, serve: Serve) -> None:
+    def test_a_private_key_is_refused_and_not_repeated(self, run_scenario: RunScenario) -> None:
         async def scenario(case: IdentityCase) -> None:
             one = IdentityClient(case, key().text)
             private = one.pair.as_dict(private=True)
@@ -163,4 +169,4 @@ class RegistrationContract:
             assert word(answer) is OAuthError.INVALID_CLIENT_METADATA
             assert str(secret["d"]) not in str(answer)
 
-        serve(scenario)
+        run_scenario(scenario)

@@ -1,17 +1,19 @@
-"""What every runtime must keep besides the provider's contract, each promise as a test.
+"""The contract of a runtime, beyond the contract of every provider.
 
-Derive a class and give it one fixture `hold_runtime`, which runs a scenario on a fresh runtime:
+Derive a class and give it the fixture `run_scenario`. It runs one scenario on a new runtime:
 
     class TestMyRuntime(RuntimeContract):
         @pytest.fixture
-        def hold_runtime(self):
-            def hold(scenario):
-                asyncio.run(scenario(HeldRuntime(MyRuntime(...), spec_of)))
-            return hold
+        def run_scenario(self):
+            def run_scenario(scenario):
+                asyncio.run(scenario(RuntimeCase(MyRuntime(...), spec_of)))
+            return run_scenario
 
-`spec_of(manner)` is the spec of an agent that is `healthy`, `busy` (answers HealthyBusy), `silent`
-(lives and never answers) or `exits` (with code 3, after it printed "cannot go on"), which all print
-"started" first; or of one that is `missing`: there is nothing to start.
+`spec_of(manner)` returns the spec of an agent. An agent that is `healthy` or `busy` answers
+Healthy or HealthyBusy. One that is `silent` runs and never answers. One that `exits` prints "cannot
+go on" and exits with code 3. All of these print "started" first. Nothing can be started for
+`missing`. Test ensure, inspect, remove and list_owned with a second class, derived from
+`tenure.testing.contracts.provider.ProviderContract`.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -25,7 +27,7 @@ from tenure.ports.runtime import MISSING, RuntimeProvider
 from tenure.testing.contracts.provider import key
 
 SECONDS = 60.0
-"""For a test's agent to come up or to end."""
+"""Within this time an agent of a test starts or ends."""
 
 
 class RuntimeCase(NamedTuple):
@@ -36,29 +38,29 @@ class RuntimeCase(NamedTuple):
 
 
 RuntimeScenario = Callable[[RuntimeCase], Coroutine[Any, Any, None]]
-HoldRuntime = Callable[[RuntimeScenario], None]
+RunScenario = Callable[[RuntimeScenario], None]
 
 
 class RuntimeContract:
-    """Derive and give the fixture `hold_runtime`."""
+    """Derive a class and give it the fixture `run_scenario`."""
 
     @pytest.fixture
-    def hold_runtime(self) -> HoldRuntime:
-        """How to run a scenario on a fresh runtime."""
+    def run_scenario(self) -> RunScenario:
+        """Returns a function that runs one scenario on a new runtime."""
         raise NotImplementedError
 
     def test_of_an_unknown_key_there_is_neither_status_nor_log(
-        self, hold_runtime: HoldRuntime
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: RuntimeCase) -> None:
             assert (await case.provider.status(key())).presence is Presence.ABSENT
             assert await case.provider.logs(key()) == ""
             assert await case.provider.follow(key(), since=0) == ("", 0)
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
     def test_an_agent_that_answers_is_ready_under_a_stable_reference(
-        self, hold_runtime: HoldRuntime
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: RuntimeCase) -> None:
             reference = await case.provider.ensure(key(), case.spec_of("healthy"))
@@ -71,18 +73,18 @@ class RuntimeContract:
             assert str(reference["address"]).rpartition(":")[2].isdigit()
             assert reference["zone"] == case.provider.zones[0]
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
-    def test_an_agent_at_work_says_so(self, hold_runtime: HoldRuntime) -> None:
+    def test_an_agent_at_work_says_so(self, run_scenario: RunScenario) -> None:
         async def scenario(case: RuntimeCase) -> None:
             await case.provider.ensure(key(), case.spec_of("busy"))
             status = await case.provider.wait_ready(key(), seconds=SECONDS)
             assert (status.presence, status.busy) == (Presence.READY, True)
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
     def test_an_agent_that_does_not_answer_is_starting_and_says_why(
-        self, hold_runtime: HoldRuntime
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: RuntimeCase) -> None:
             await case.provider.ensure(key(), case.spec_of("silent"))
@@ -90,10 +92,10 @@ class RuntimeContract:
             assert status.presence is Presence.STARTING
             assert status.said
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
     def test_an_agent_that_exits_is_broken_with_its_code_and_its_last_words(
-        self, hold_runtime: HoldRuntime
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: RuntimeCase) -> None:
             await case.provider.ensure(key(), case.spec_of("exits"))
@@ -103,10 +105,10 @@ class RuntimeContract:
             assert len(status.said.encode()) < 4096
             assert (await case.provider.inspect(key())).presence is Presence.BROKEN
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
     def test_what_is_broken_starts_again_when_ensured_under_its_old_reference(
-        self, hold_runtime: HoldRuntime
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: RuntimeCase) -> None:
             first = await case.provider.ensure(key(), case.spec_of("exits"))
@@ -117,10 +119,10 @@ class RuntimeContract:
             status = await case.provider.wait_ready(newer, seconds=SECONDS)
             assert status.presence is Presence.READY
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
     def test_the_log_has_the_last_lines_and_can_be_followed(
-        self, hold_runtime: HoldRuntime
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: RuntimeCase) -> None:
             await case.provider.ensure(key(), case.spec_of("exits"))
@@ -133,10 +135,10 @@ class RuntimeContract:
             back = len(b"cannot go on\n")
             assert (await case.provider.follow(key(), since=offset - back))[0] == "cannot go on\n"
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
     def test_it_listens_at_its_own_address_and_nowhere_else(
-        self, hold_runtime: HoldRuntime
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: RuntimeCase) -> None:
             reference = await case.provider.ensure(key(), case.spec_of("healthy"))
@@ -148,18 +150,18 @@ class RuntimeContract:
             await case.provider.stop(key())
             assert not await case.provider.listens_at(key(), address)
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
-    def test_who_does_not_listen_yet_is_not_there(self, hold_runtime: HoldRuntime) -> None:
+    def test_who_does_not_listen_yet_is_not_there(self, run_scenario: RunScenario) -> None:
         async def scenario(case: RuntimeCase) -> None:
             reference = await case.provider.ensure(key(), case.spec_of("silent"))
             await case.provider.wait_ready(key(), seconds=0.3)
             assert not await case.provider.listens_at(key(), str(reference["address"]))
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
     def test_what_was_stopped_is_dead_for_good_and_its_log_is_kept(
-        self, hold_runtime: HoldRuntime
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: RuntimeCase) -> None:
             await case.provider.ensure(key(), case.spec_of("healthy"))
@@ -173,10 +175,10 @@ class RuntimeContract:
             await case.provider.remove(key())
             assert (await case.provider.status(key())).presence is Presence.ABSENT
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
     def test_a_key_that_was_stopped_before_it_was_made_is_burned(
-        self, hold_runtime: HoldRuntime
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: RuntimeCase) -> None:
             await case.provider.stop(key())
@@ -184,9 +186,9 @@ class RuntimeContract:
                 await case.provider.ensure(key(), case.spec_of("healthy"))
             assert (await case.provider.status(key())).presence is Presence.ABSENT
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
-    def test_every_zone_can_be_named_and_no_other(self, hold_runtime: HoldRuntime) -> None:
+    def test_every_zone_can_be_named_and_no_other(self, run_scenario: RunScenario) -> None:
         async def scenario(case: RuntimeCase) -> None:
             for zone in case.provider.zones:
                 spec = {**case.spec_of("healthy"), "zone": zone}
@@ -198,10 +200,10 @@ class RuntimeContract:
                 await case.provider.ensure(key("lost"), elsewhere)
             assert (await case.provider.inspect(key("lost"))).presence is Presence.ABSENT
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
     def test_a_field_it_does_not_know_is_refused_by_name_and_for_good(
-        self, hold_runtime: HoldRuntime
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: RuntimeCase) -> None:
             odd = {**case.spec_of("healthy"), "colour": "green"}
@@ -212,10 +214,10 @@ class RuntimeContract:
             with pytest.raises(Rejected):  # not even a call that was sent before
                 await case.provider.ensure(key(), case.spec_of("healthy"))
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
     def test_what_runs_goes_on_when_a_newer_spec_is_refused(
-        self, hold_runtime: HoldRuntime
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: RuntimeCase) -> None:
             good = case.spec_of("healthy")
@@ -229,10 +231,10 @@ class RuntimeContract:
             status = await case.provider.wait_ready(key(), seconds=SECONDS)
             assert (status.presence, status.busy) == (Presence.READY, False)
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
     def test_what_is_not_there_is_said_by_its_digest_and_refused_for_good(
-        self, hold_runtime: HoldRuntime
+        self, run_scenario: RunScenario
     ) -> None:
         async def scenario(case: RuntimeCase) -> None:
             pinned = await case.provider.digest(case.spec_of("missing"))
@@ -245,9 +247,9 @@ class RuntimeContract:
             with pytest.raises(Rejected):
                 await case.provider.ensure(key(), case.spec_of("healthy"))
 
-        hold_runtime(scenario)
+        run_scenario(scenario)
 
-    def test_a_spec_with_its_digests_starts(self, hold_runtime: HoldRuntime) -> None:
+    def test_a_spec_with_its_digests_starts(self, run_scenario: RunScenario) -> None:
         async def scenario(case: RuntimeCase) -> None:
             pinned = await case.provider.digest(case.spec_of("healthy"))
             assert pinned["digests"]
@@ -256,4 +258,4 @@ class RuntimeContract:
             status = await case.provider.wait_ready(key(), seconds=SECONDS)
             assert status.presence is Presence.READY
 
-        hold_runtime(scenario)
+        run_scenario(scenario)

@@ -1,6 +1,6 @@
-"""What every store must keep: each promise of `tenure.ports.store.Store` as a test.
+"""The contract of a store: each promise of `tenure.ports.store.Store` is a test.
 
-Derive a class, give it one fixture `stores`, and pytest holds your store to the port:
+Derive a class and give it the fixture `stores`:
 
     class TestMyStore(StoreContract):
         @pytest.fixture
@@ -51,22 +51,22 @@ from tenure.testing.contracts.store_rows import (
 
 
 class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises, LinePromises):
-    """Derive and give the fixture `stores`."""
+    """Derive a class and give it the fixture `stores`."""
 
     @pytest.fixture
     def stores(self) -> Stores:
-        """How to open the store under test."""
+        """Opens the store under test."""
         raise NotImplementedError
 
     @pytest.fixture(autouse=True)
     def running(self) -> Iterator[asyncio.Runner]:
-        """The loop on which all of this test runs: some stores belong to one."""
+        """The event loop of this test; some stores are bound to one loop."""
         with one_loop() as runner:
             yield runner
 
     @pytest.fixture
     def clock(self) -> StoppedClock:
-        """The clock given to it."""
+        """The clock of the store."""
         return StoppedClock()
 
     @pytest.fixture

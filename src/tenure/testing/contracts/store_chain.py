@@ -1,4 +1,4 @@
-"""What every store keeps of its chained table, the audit log: a part of the store's contract."""
+"""The part of the store's contract about its hash-chained table, the audit log."""
 
 import asyncio
 from collections.abc import Sequence

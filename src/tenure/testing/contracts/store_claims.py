@@ -1,4 +1,4 @@
-"""What `claim` promises: the part of the store's contract that decides who works on what."""
+"""The part of the store's contract about `claim`, which assigns operations to workers."""
 
 import asyncio
 from itertools import product
@@ -113,7 +113,7 @@ class ClaimPromises:
     async def test_a_claim_makes_unknown_exactly_what_the_recovery_rule_says(
         self, store: Store, clock: StoppedClock, change: Names
     ) -> None:
-        """The SQL of a store and `tenure.core.decisions.unknown_after_claim` say the same."""
+        """The SQL of a store has the same result as `tenure.core.decisions.unknown_after_claim`."""
         cases = list(
             product(("PENDING", "RUNNING", "COMPENSATING", "STUCK"), IntentState, (None, 3.0))
         )

@@ -1,4 +1,4 @@
-"""What a store promises that copies itself: for those whose server has no better way."""
+"""The contract of a store that can copy itself, for stores without a better backup."""
 
 import asyncio
 from pathlib import Path
@@ -21,14 +21,14 @@ from tenure.testing.contracts.store_rows import (
 
 
 class CopiedStores(Stores, Protocol):
-    """Also opens the copies."""
+    """Opens the store under test and its copies."""
 
     async def open_copy(self, path: str, clock: Clock) -> Store:
-        """The store that a backup left at this path."""
+        """Open the copy at this path."""
         ...
 
     def backup_path(self) -> str:
-        """Where a backup may be written; nothing is there yet."""
+        """A path for a new backup; no file exists there yet."""
         ...
 
 

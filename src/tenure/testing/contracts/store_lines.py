@@ -1,4 +1,4 @@
-"""What every store makes of lines, the lighter form of writes: a part of the store's contract."""
+"""The part of the store's contract about lines, the compact form of writes."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ OUTBOX = Header(
 
 
 def record_change(name: str, revision: int, *, token: int = 0, id: str = "") -> Change:  # noqa: A002
-    """The record that an operation goes from this revision to the next."""
+    """The change that takes an operation from this revision to the next."""
     return Change(
         id,
         headers=(OPERATION, JOURNAL, OUTBOX, INTENT),
@@ -174,5 +174,5 @@ class LinePromises:
 
 
 async def _commit(store: Store, change: Change) -> CommitRefusal | None:
-    """A refusal may come at once or with the answer."""
+    """Wait for a refusal, which is raised at once or by the future."""
     return await store.commit(change)

@@ -1,4 +1,4 @@
-"""What a store promises to readers: a part of its contract."""
+"""The part of the store's contract about reads."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What every store says of a change that it refuses: a part of the store's contract.
+"""The part of the store's contract about changes that it refuses.
 
 Every table is tried, so that no name of a column and no value of one is read as something else.
 """
@@ -22,14 +22,14 @@ from tenure.ports.store import (
 from tenure.testing.contracts.store_rows import Names, scenario, stored_row
 
 ODD = 'it\'s "said":\n[1,{null}],\\ ☃ '
-"""Text with everything in it that some way of writing a row down means something by."""
+"""Text with every character that has a meaning in SQL, JSON, CSV or COPY."""
 WHOLE = frozenset({
     "generation", "epoch", "version", "most", "revision", "sightings", "position", "attempts",
     "seq", "sequence", "required", "missed", "strict", "token",
 })  # fmt: skip
 """Columns that hold whole numbers."""
 MOMENTS = frozenset({"at", "until", "since", "first_seen", "last_seen"})
-"""Columns that hold times, beside those whose names end so."""
+"""Columns that hold times, besides those whose names end with `_at`."""
 WORDS = {
     ("agent", "state"): "READY", ("operation", "state"): "STUCK", ("journal", "kind"): "done",
     ("intent", "state"): "PRESENT", ("token", "role"): "admin", ("subscription", "kind"): "pull",

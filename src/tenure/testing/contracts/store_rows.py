@@ -1,4 +1,4 @@
-"""What the store's contract is written with: rows to put, a stopped clock, a way to open it."""
+"""Tools of the store's contract: rows, a clock that stands still, a way to open the store."""
 
 import asyncio
 import functools
@@ -24,23 +24,23 @@ from tenure.ports.store import (
 
 
 class Stores(Protocol):
-    """Opens the store under test, and plays the disk below it."""
+    """Opens the store under test and controls the disk below it."""
 
     async def open(self, clock: Clock) -> Store:
-        """The one store of this test; opened again, it holds what it held."""
+        """Open the store of this test; opened again, it has the same rows."""
         ...
 
     def fill(self, *, full: bool) -> None:
-        """From now on there is no room for new work, or there is again."""
+        """Make the disk full, or free again."""
         ...
 
     def fail_commit(self, store: Store) -> None:
-        """Let the next COMMIT of this store end in an error."""
+        """Make the next COMMIT of this store fail."""
         ...
 
 
 class StoppedClock:
-    """A clock that moves only when it is told to."""
+    """A clock that moves only when the test sets it."""
 
     def __init__(self, at: float = 1_000.0) -> None:
         self.at = at
@@ -60,7 +60,7 @@ _running: list[asyncio.Runner] = []
 
 @contextmanager
 def one_loop() -> Iterator[asyncio.Runner]:
-    """One loop for all that a test does, its fixtures included."""
+    """One event loop for a test and its fixtures."""
     with asyncio.Runner() as runner:
         _running.append(runner)
         try:
@@ -73,15 +73,15 @@ def scenario(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
     """A test that is a coroutine: run on the test's loop or its own; no plugin is needed."""
 
     @functools.wraps(test)
-    def plain(*given: object, **named: object) -> None:
+    def plain(*args: object, **kwargs: object) -> None:
         run = _running[-1].run if _running else asyncio.run
-        run(test(*given, **named))
+        run(test(*args, **kwargs))
 
     return plain
 
 
-def operation(name: str, **said: Value) -> Put:
-    """A new operation; every column that is not said has some plain value."""
+def operation(name: str, **columns: Value) -> Put:
+    """A new operation; a column that is not passed has a default value."""
     row: Row = {
         "tenant": "north",
         "principal": "ann",
@@ -100,10 +100,10 @@ def operation(name: str, **said: Value) -> Put:
         "updated_at": 1.0,
         "ended_at": None,
     }
-    return Put("operation", (name,), row | said)
+    return Put("operation", (name,), row | columns)
 
 
-def intent(name: str, step: str, **said: Value) -> Put:
+def intent(name: str, step: str, **columns: Value) -> Put:
     """A new intent of one step."""
     row: Row = {
         "tenant": "north",
@@ -117,7 +117,7 @@ def intent(name: str, step: str, **said: Value) -> Put:
         "waiting_on": None,
         "detail": None,
     }
-    return Put("intent", (name, step), row | said)
+    return Put("intent", (name, step), row | columns)
 
 
 def record(name: str, seq: int, kind: str = "done", *, step: str = "runtime") -> Put:
@@ -163,7 +163,7 @@ def stored_row(put: Put) -> Row:
 
 
 class Names:
-    """Gives each change an id of its own."""
+    """Makes changes, each with a new id."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -47,14 +47,14 @@ class MemoryStore:
         self._ended: Callable[[], BaseException] | None = None
         self._failing: bool | None = None
 
-    def fail_commit(self, *, applied: bool) -> None:
+    def fail_commit(self, *, is_applied: bool) -> None:
         """Let the next COMMIT end in an error, its change on disk or not; then nothing works."""
-        self._failing = applied
+        self._failing = is_applied
 
     def kill(self) -> None:
         """Die as a process does: who waits is not answered, who asks later gets CommitUnknown."""
         self._waiting = []
-        self._ended = _killed
+        self._ended = _killed_error
 
     def now(self) -> float:
         """The clock's time."""
@@ -317,7 +317,7 @@ class MemoryStore:
         if self._waiting:
             self._answer()
         if self._ended is None:
-            self._ended = _closed
+            self._ended = _closed_error
 
 
 def _write_new(path: Path, text: str) -> None:
@@ -329,7 +329,7 @@ def _records(record: type[R], rows: Iterable[Row]) -> list[R]:
     return [tuple.__new__(record, row.values()) for row in rows]
 
 
-def _killed() -> CommitUnknown:
+def _killed_error() -> CommitUnknown:
     return CommitUnknown("This process was killed.")
 
 
@@ -339,5 +339,5 @@ def _unknown() -> CommitUnknown:
     )
 
 
-def _closed() -> StoreClosed:
+def _closed_error() -> StoreClosed:
     return StoreClosed("This store is closed: nothing was written.")

@@ -90,10 +90,10 @@ class Tables:
     def _put(self, puts: list[Put], sets: list[Set]) -> CommitRefusal | None:
         """Add the new rows, see that those to change are there; else take the new ones back."""
         made: list[tuple[str, Key]] = []
-        taken: list[str] = []
+        counters: list[str] = []
         refused: CommitRefusal | None = None
         for put in puts:
-            key, row = self._new(put, taken)
+            key, row = self._new(put, counters)
             stands = self._add(put.table, key, row)
             if stands is not row:
                 refused = CommitRefusal(put, dict(stands))
@@ -107,7 +107,7 @@ class Tables:
         if refused is not None:
             for table, key in made:
                 self._remove(table, key)
-            for counter in taken:
+            for counter in counters:
                 self.counters[counter] -= 1
         return refused
 
@@ -122,32 +122,32 @@ class Tables:
         if self.rows[table].pop(key, None) is not None and table in self._parts:
             del self._parts[table][key[0]][key]
 
-    def _new(self, put: Put, taken: list[str]) -> tuple[Key, Row]:
+    def _new(self, put: Put, counters: list[str]) -> tuple[Key, Row]:
         """The row as it will stand: every column, numbers filled in, None where none was named."""
         table, key, columns = put.table, put.key, put.row
         if Next in map(type, key):
-            key = tuple(self._filled(part, taken) for part in key)
+            key = tuple(self._generate(part, counters) for part in key)
         if Next in map(type, columns.values()):
-            columns = {column: self._filled(value, taken) for column, value in columns.items()}
+            columns = {column: self._generate(value, counters) for column, value in columns.items()}
         row = _BLANK[table].copy()
         row.update(columns)  # type: ignore[arg-type]
         for name, part in zip(TABLES[table].key, key, strict=True):
             row[name] = part  # type: ignore[assignment]
         for name, value in columns.items():
             if type(value) is ChainHash:
-                row[name] = self._linked(table, [*row.values()][:-1])
+                row[name] = self._chain_hash(table, [*row.values()][:-1])
         return key, row  # type: ignore[return-value]
 
-    def _linked(self, table: str, values: list[Value]) -> str:
+    def _chain_hash(self, table: str, values: list[Value]) -> str:
         """The hash that chains these values to the last row of their table."""
         last = next(reversed(self.rows[table].values()), None)
         return link("" if last is None else str([*last.values()][-1]), values)
 
-    def _filled(self, value: Value | Generated, taken: list[str]) -> Any:
+    def _generate(self, value: Value | Generated, counters: list[str]) -> Any:
         """The value itself, or the next number of its counter."""
         if not isinstance(value, Next):
             return value
-        taken.append(value.counter)
+        counters.append(value.counter)
         number = self.counters[value.counter] = self.counters.get(value.counter, 0) + 1
         return number
 
@@ -236,7 +236,7 @@ def _check(write: Put | Set | Drop) -> None:
     row = write.row  # type: ignore[union-attr]
     needed = _NEEDED.get((type(write), write.table, *row))
     if needed is None:
-        needed = _needed(write)  # type: ignore[arg-type]
+        needed = _required_columns(write)  # type: ignore[arg-type]
     if None in row.values() and None in map(row.get, needed):
         raise TypeError(f"one of {needed} of {write.table} is None")
 
@@ -244,7 +244,7 @@ def _check(write: Put | Set | Drop) -> None:
 _NEEDED: dict[tuple[object, ...], tuple[str, ...]] = {}
 
 
-def _needed(write: Put | Set) -> tuple[str, ...]:
+def _required_columns(write: Put | Set) -> tuple[str, ...]:
     """The columns of this write that may not be None; kept for every write like it."""
     table, columns = write.table, TABLES[write.table].columns
     unknown = [column for column in write.row if column not in columns]

@@ -306,14 +306,14 @@ async def test_a_request_that_meets_its_own_twin_is_told_the_same_operation(harn
     """The twin is accepted after this one has looked for its key, before it looks at the name."""
     real, answers = creation.claim_name, list[Any]()
 
-    async def late(*given, **more):
+    async def late(*args, **more):
         if not answers:
             answers.append(None)
             asked = agents.create_agent(
                 harness.plane, CALLER, spec_of("alpha"), request_options=options_with_key("k")
             )
             answers[0] = await asked
-        return await real(*given, **more)
+        return await real(*args, **more)
 
     monkeypatch.setattr(creation, "claim_name", late)
     mine = await agents.create_agent(

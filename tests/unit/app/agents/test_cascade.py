@@ -39,7 +39,7 @@ def reference(count, owns, root):
     for owner, target in owns:
         below.setdefault(owner, set()).add(target)
 
-    def reached(starts):
+    def reachable(starts):
         found, left = set(starts), list(starts)
         while left:
             for one in below.get(left.pop(), ()):
@@ -50,7 +50,7 @@ def reference(count, owns, root):
 
     owned = {target for _, target in owns}
     tops = {one for one in range(count) if one not in owned} - {root}
-    return set(range(count)) - (reached([root]) - reached(tops))
+    return set(range(count)) - (reachable([root]) - reachable(tops))
 
 
 def graph(rng, count, *, extra):
@@ -82,7 +82,7 @@ def reachable(count, owns):
         owns = {(one, other) for one, other in owns if other != stray[0]}
 
 
-async def made(harness, count, owns):
+async def create_graph(harness, count, owns):
     """The agents of a graph, READY, with its edges."""
     uids = [await harness.create_ready(f"agent-{number}") for number in range(count)]
     for owner, target in sorted(owns):
@@ -111,7 +111,7 @@ def test_a_small_graph_ends_as_the_reference_says(seed):
         count = rng.randint(2, 9)
         owns = graph(rng, count, extra=rng.randint(0, 6))
         root = rng.randrange(count)
-        uids = await made(harness, count, owns)
+        uids = await create_graph(harness, count, owns)
         wanted = reference(count, owns, root) - {root}
         row = await harness.plane.store.find(AgentRecord, (uids[root],))
         assert row is not None
@@ -174,9 +174,9 @@ def test_no_child_is_made_under_an_owner_that_is_going(seed):
         await harness.create_ready("middle", parent="top")
         rng = random.Random(f"race/{seed}")
 
-        async def later(asked):
+        async def later(request):
             await asyncio.sleep(rng.choice((0.0, 0.0, 0.005, 0.01)))
-            return await asked
+            return await request
 
         child = agents.create_agent(harness.plane, CALLER, spec_of("child", parent="middle"))
         gone = agents.delete_agent(harness.plane, CALLER, "top", drain_seconds=0.0)
@@ -226,7 +226,10 @@ async def test_an_heir_that_goes_too_inherits_nothing(harness):
 
 @agent_test
 async def test_two_deletions_in_one_ring_do_not_wait_for_each_other(harness):
-    uids = [*await made(harness, 3, {(0, 1), (1, 2)}), await harness.create_ready("outside")]
+    uids = [
+        *await create_graph(harness, 3, {(0, 1), (1, 2)}),
+        await harness.create_ready("outside"),
+    ]
     for owner, target in ((3, 0), (2, 0)):
         await owned_kinds.own(
             harness.plane,
@@ -247,7 +250,7 @@ async def test_two_deletions_in_one_ring_do_not_wait_for_each_other(harness):
 async def test_what_there_was_no_time_to_ask_for_is_asked_at_the_next_look(harness, monkeypatch):
     monkeypatch.setattr(cascade, "REQUESTS_AT_ONCE", 1)
     monkeypatch.setattr(cascade, "REQUEST_SECONDS", 0.0)
-    uids = await made(harness, 4, {(0, 1), (1, 2), (1, 3)})
+    uids = await create_graph(harness, 4, {(0, 1), (1, 2), (1, 3)})
     top = await agents.delete_agent(harness.plane, CALLER, uids[0], drain_seconds=0.0)
     below = await cascade.delete_below(harness.plane, uids[0], top.id)
     assert (len(below.left), below.more) == (3, True)
@@ -257,7 +260,7 @@ async def test_what_there_was_no_time_to_ask_for_is_asked_at_the_next_look(harne
 
 @agent_test
 async def test_an_agent_that_owns_nothing_has_nothing_to_commit_below_it(harness, monkeypatch):
-    uids = await made(harness, 1, set())
+    uids = await create_graph(harness, 1, set())
     alone = await agents.delete_agent(harness.plane, CALLER, uids[0], drain_seconds=0.0)
     assert (await harness.wait_for(alone)).state == "SUCCEEDED"
 
@@ -322,7 +325,7 @@ async def test_a_deletion_that_does_nothing_but_fail_is_stuck_and_goes_on_once_i
     async def broken(*_):
         raise RecursionError("too deep")
 
-    uids = await made(harness, 2, {(0, 1)})
+    uids = await create_graph(harness, 2, {(0, 1)})
     with monkeypatch.context() as patch:
         patch.setattr(cascade, "delete_below", broken)
         asked = await agents.delete_agent(harness.plane, CALLER, uids[0], drain_seconds=0.0)
@@ -335,7 +338,7 @@ async def test_a_deletion_that_does_nothing_but_fail_is_stuck_and_goes_on_once_i
     assert harness.world.things == {}
 
 
-async def written(tmp_path, count, owns):
+async def write_graph(tmp_path, count, owns):
     """A plane on a real file with the rows of a graph, and its agents' uids."""
     store = sqlite.build(tmp_path / "graph.db", clock=SystemClock())
     uid = [f"{number:032x}" for number in range(count)]
@@ -377,7 +380,7 @@ def test_a_graph_of_ten_thousand_agents_agrees_with_the_reference(tmp_path: Path
         owns = {(rng.randrange(max(0, n - 300), n), n) for n in range(1, count) if n % 997}
         owns |= {(rng.randrange(count), rng.randrange(count)) for _ in range(400)}
         owns = {(a, b) for a, b in owns if b % 997 and a != b}
-        plane, uid = await written(tmp_path, count, owns)
+        plane, uid = await write_graph(tmp_path, count, owns)
         for root in (0, 997, rng.randrange(1, 900), rng.randrange(count)):
             row = await plane.store.find(AgentRecord, (uid[root],))
             assert row is not None
@@ -392,7 +395,7 @@ def test_a_graph_of_ten_thousand_agents_agrees_with_the_reference(tmp_path: Path
 def test_a_chain_that_is_too_deep_is_walked_all_the_same(tmp_path: Path):
     async def play():
         count = 1_500
-        plane, uid = await written(tmp_path, count, {(n, n + 1) for n in range(count - 1)})
+        plane, uid = await write_graph(tmp_path, count, {(n, n + 1) for n in range(count - 1)})
         bottom = await plane.store.find(AgentRecord, (uid[-1],))
         assert bottom is not None
         assert len(await ownership.guards_of(plane, bottom)) == count - 1

@@ -24,7 +24,7 @@ from tenure.testing.faults import Fault
 from tests.unit.support.agent_planes import agent_test, fault, refusal
 
 
-async def subscribed(harness, caller=CALLER, name="mine", **more):
+async def subscribe(harness, caller=CALLER, name="mine", **more):
     """A pull subscription; its id."""
     asked = SubscriptionRequest(name, SubscriptionKind.PULL, **more)
     return (await subscriptions.create_subscription(harness.plane, caller, asked))[0].id
@@ -38,9 +38,9 @@ async def subscriptions_left(harness):
 async def test_what_an_agent_subscribed_to_goes_with_it_or_to_its_heir(harness):
     maker, heir = await harness.create_ready("maker"), await harness.create_ready("heir")
     asking = CALLER._replace(principal=maker)
-    await subscribed(harness, asking, "gone")
-    kept = await subscribed(harness, asking, "kept")
-    await subscribed(harness, name="another")
+    await subscribe(harness, asking, "gone")
+    kept = await subscribe(harness, asking, "kept")
+    await subscribe(harness, name="another")
     await owned_kinds.own(
         harness.plane, CALLER, maker, kind=EdgeKind.WEBHOOK, target=kept, on_delete="reassign:heir"
     )
@@ -64,8 +64,8 @@ async def test_a_subscription_that_another_agent_owns_too_stays_with_that_one(ha
     maker, other = await harness.create_ready("maker"), await harness.create_ready("other")
     await harness.create_ready("subject")
     asking = CALLER._replace(principal=maker)
-    shared = await subscribed(harness, asking, "shared")
-    await subscribed(harness, asking, "about", agent="subject")
+    shared = await subscribe(harness, asking, "shared")
+    await subscribe(harness, asking, "about", agent="subject")
     await owned_kinds.own(
         harness.plane, CALLER, other, kind=EdgeKind.WEBHOOK, target=shared, on_delete="revoke"
     )
@@ -81,7 +81,7 @@ async def test_a_subscription_that_another_agent_owns_too_stays_with_that_one(ha
 @agent_test
 async def test_what_an_heir_has_already_it_has_once(harness):
     maker, heir = await harness.create_ready("maker"), await harness.create_ready("heir")
-    kept = await subscribed(harness, CALLER._replace(principal=maker), "kept")
+    kept = await subscribe(harness, CALLER._replace(principal=maker), "kept")
     for owner, on_delete in ((heir, "revoke"), (maker, "reassign:heir")):
         await owned_kinds.own(
             harness.plane, CALLER, owner, kind=EdgeKind.WEBHOOK, target=kept, on_delete=on_delete
@@ -98,8 +98,8 @@ async def test_nobody_subscribes_below_or_to_an_agent_that_is_going(harness):
     asking = CALLER._replace(principal=uid)
     harness.fakes.runtime.busy |= {thing.key.text for thing in harness.world.holds()}
     await agents.delete_agent(harness.plane, CALLER, "alpha", drain_seconds=60.0)
-    await refusal(subscribed(harness, asking), "wrong_state")
-    await refusal(subscribed(harness, agent="alpha"), "wrong_state")
+    await refusal(subscribe(harness, asking), "wrong_state")
+    await refusal(subscribe(harness, agent="alpha"), "wrong_state")
     assert await harness.rows("subscription") == []
     assert {row["kind"] for row in await harness.rows("edge")} == {EdgeKind.CREDENTIAL}
 
@@ -117,7 +117,7 @@ async def test_who_changes_while_somebody_subscribes_is_looked_at_again(harness,
         return await commit(change)
 
     monkeypatch.setattr(harness.plane.store, "commit", just_before)
-    await subscribed(harness, agent="alpha")
+    await subscribe(harness, agent="alpha")
     assert await harness.agent_state() is AgentState.SUSPENDED
     (edge,) = [row for row in await harness.rows("edge") if row["kind"] == EdgeKind.WEBHOOK]
     assert edge["target"] == (await harness.rows("subscription"))[0]["id"]
@@ -152,7 +152,7 @@ async def test_what_is_about_a_deleted_agent_goes_though_its_event_was_lost(harn
 @agent_test
 async def test_a_deposed_leader_removes_no_subscription(harness):
     maker = await harness.create_ready("maker")
-    await subscribed(harness, CALLER._replace(principal=maker), "mine")
+    await subscribe(harness, CALLER._replace(principal=maker), "mine")
     harness.disk.tables.rows["agent"][maker,].update(state="DELETED")
     first, second = (Leader(harness.plane, LEADERS, ttl_seconds=15.0) for _ in range(2))
     await first.renew()

@@ -28,14 +28,14 @@ async def test_a_create_that_failed_and_was_made_anew_is_owned_once(harness):
     failed = await harness.wait_for(await agents.create_agent(harness.plane, CALLER, spec))
     assert failed.state == OperationState.COMPENSATED
 
-    async def owned() -> list[str]:
+    async def owned_agents() -> list[str]:
         return [row.target for row in await ownership.owned_by(harness.plane, parent)]
 
-    assert await owned() == [failed.agent]
+    assert await owned_agents() == [failed.agent]
     again = await harness.create_ready("child", parent="parent")
-    assert await owned() == [again]
+    assert await owned_agents() == [again]
     await harness.run_verb("delete", "child")
-    assert await owned() == []
+    assert await owned_agents() == []
 
 
 @agent_test
@@ -53,7 +53,7 @@ async def own(harness, owner, target, on_delete="revoke"):
     )
 
 
-async def owned(harness):
+async def owned_agents(harness):
     """Who owns whom, by name."""
     names = {row["uid"]: row["name"] for row in await harness.rows("agent")}
     rows = [row for row in await harness.rows("edge") if row["kind"] == EdgeKind.AGENT]
@@ -100,7 +100,7 @@ def test_edges_of_one_moment_close_no_ring_together(count):
         asked = [own(harness, one, names[n - 1]) for n, one in enumerate(names)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert sum(isinstance(one, Conflict) for one in answers) == 1
-        assert len(await owned(harness)) == count - 1
+        assert len(await owned_agents(harness)) == count - 1
         for name in names:
             await invocations.address_of(harness.plane, CALLER, name)
 

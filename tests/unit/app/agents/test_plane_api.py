@@ -42,14 +42,14 @@ async def test_it_speaks_for_no_plane_before_it_is_given_one(harness):
 @agent_test
 async def test_whoever_works_on_the_agent_has_the_turn_also_when_it_asks_twice(harness):
     uid = await harness.create_ready()
-    await harness.plane.store.commit(_locked(uid, "mine"))
+    await harness.plane.store.commit(_lock_change(uid, "mine"))
     for _ in range(2):
         lock = await api_of(harness).acquire_lock(uid, "mine", was="READY", after="")
         assert (lock.holder, lock.was) == ("", "READY")
         assert sorted(lock.holds) == ["access", "credentials", "identity", "runtime"]
 
 
-def _locked(uid, operation):
+def _lock_change(uid, operation):
     from tenure.ports.store import Change, Set
 
     return Change("", (), (Set("agent", (uid,), {"operation": operation}),))

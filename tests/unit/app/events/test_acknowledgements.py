@@ -40,7 +40,7 @@ async def test_what_is_about_a_deleted_agent_is_not_kept_for_ever(harness):
     assert await subscriptions.list_subscriptions(harness.plane, CALLER) == []
 
 
-async def required(harness, name="billing", **more):
+async def create_required(harness, name="billing", **more):
     asked = SubscriptionRequest(name, SubscriptionKind.PULL, required=True, **more)
     view, _ = await subscriptions.create_subscription(harness.plane, CALLER, asked)
     return view.id
@@ -66,7 +66,7 @@ async def acknowledge(harness, subscription, operation, **more):
 @agent_test
 async def test_a_suspend_says_whom_it_waits_for_and_ends_when_they_have_acknowledged(harness):
     await harness.create_ready()
-    first, second = await required(harness), await required(harness, "search")
+    first, second = await create_required(harness), await create_required(harness, "search")
     operation = await waits(harness)
     detail = operation.steps[-1].detail
     assert operation.steps[-1].name == "acknowledged"
@@ -87,7 +87,7 @@ async def test_a_suspend_says_whom_it_waits_for_and_ends_when_they_have_acknowle
 @agent_test
 async def test_an_acknowledgement_is_told_to_whichever_process_works_on_the_operation(harness):
     await harness.create_ready()
-    subscription = await required(harness)
+    subscription = await create_required(harness)
     operation = await waits(harness)
     told = harness.record_rings()
     await acknowledge(harness, subscription, operation.id)
@@ -97,7 +97,7 @@ async def test_an_acknowledgement_is_told_to_whichever_process_works_on_the_oper
 @agent_test
 async def test_an_early_acknowledgement_counts(harness):
     await harness.create_ready()
-    subscription = await required(harness)
+    subscription = await create_required(harness)
     asked = await agents.suspend_agent(harness.plane, CALLER, "alpha")
     await acknowledge(harness, subscription, asked.id)
     assert (await harness.wait_for(asked)).state == OperationState.SUCCEEDED
@@ -106,7 +106,7 @@ async def test_an_early_acknowledgement_counts(harness):
 @agent_test
 async def test_an_operator_may_override_and_the_audit_log_says_so(harness):
     await harness.create_ready()
-    subscription = await required(harness)
+    subscription = await create_required(harness)
     operation = await waits(harness, "delete")
     await acknowledge(harness, subscription, operation.id, why="it is switched off")
     assert (await harness.wait_for(operation)).state == OperationState.SUCCEEDED
@@ -118,7 +118,7 @@ async def test_an_operator_may_override_and_the_audit_log_says_so(harness):
 @agent_test
 async def test_an_override_without_a_reason_is_refused(harness):
     await harness.create_ready()
-    subscription = await required(harness)
+    subscription = await create_required(harness)
     operation = await waits(harness)
     for why in ("", "  "):
         with pytest.raises(Invalid, match="say why"):
@@ -131,7 +131,7 @@ async def test_an_override_without_a_reason_is_refused(harness):
 async def test_what_is_missing_is_listed_first_however_much_was_acknowledged(harness, monkeypatch):
     monkeypatch.setattr(acknowledgements, "PAGE_MAX", 2)
     monkeypatch.setattr(pages, "PAGE_MAX", 2)
-    subscription = await required(harness)
+    subscription = await create_required(harness)
     puts = [
         Put(
             "awaited", (f"{n}", subscription),
@@ -147,7 +147,7 @@ async def test_what_is_missing_is_listed_first_however_much_was_acknowledged(har
 @agent_test
 async def test_a_subscriber_that_is_deleted_is_no_longer_waited_for(harness):
     await harness.create_ready()
-    subscription = await required(harness)
+    subscription = await create_required(harness)
     operation = await waits(harness)
     await subscriptions.delete_subscription(harness.plane, CALLER, subscription)
     assert (await harness.wait_for(operation)).state == OperationState.SUCCEEDED
@@ -158,7 +158,7 @@ async def test_a_subscriber_is_deleted_though_only_a_newer_release_can_release_i
     for name in ("alpha", "beta"):
         await harness.create_ready(name)
     newer = await harness.boot_newer_release("suspend_agent")
-    subscription = await required(harness)
+    subscription = await create_required(harness)
     theirs = await agents.suspend_agent(newer, CALLER, "beta")
     operation = await waits(harness)
     await subscriptions.delete_subscription(harness.plane, CALLER, subscription)
@@ -176,11 +176,11 @@ async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_
     harness, monkeypatch
 ):
     await harness.create_ready()
-    subscription = await required(harness)
+    subscription = await create_required(harness)
     read = acknowledgements.await_subscribers
 
-    async def read_too_early(*given, **more):
-        ground = await read(*given, **more)
+    async def read_too_early(*args, **more):
+        ground = await read(*args, **more)
         if await harness.plane.store.find("subscription", (subscription,)):
             await subscriptions.delete_subscription(harness.plane, CALLER, subscription)
         return ground
@@ -193,13 +193,13 @@ async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_
 @agent_test
 async def test_what_is_accepted_while_one_is_deleted_does_not_wait_for_it(harness, monkeypatch):
     await harness.create_ready()
-    subscription = await required(harness)
+    subscription = await create_required(harness)
     owners_of = ownership.owners_of
     accepted: list[Any] = []
 
-    async def just_before(*given):
+    async def just_before(*args):
         accepted.append(await agents.suspend_agent(harness.plane, CALLER, "alpha"))
-        return await owners_of(*given)
+        return await owners_of(*args)
 
     monkeypatch.setattr(ownership, "owners_of", just_before)
     await subscriptions.delete_subscription(harness.plane, CALLER, subscription)
@@ -211,7 +211,7 @@ async def test_what_is_accepted_while_one_is_deleted_does_not_wait_for_it(harnes
 @agent_test
 async def test_what_waits_for_one_that_is_gone_can_be_ended(harness):
     await harness.create_ready()
-    subscription = await required(harness)
+    subscription = await create_required(harness)
     operation = await waits(harness)
     gone = Drop("subscription", (subscription,))
     await harness.plane.store.commit(Change("", (), (gone,)))  # and then the process was killed
@@ -226,8 +226,8 @@ async def test_what_waits_for_one_that_is_gone_can_be_ended(harness):
 async def test_only_those_who_want_the_event_are_waited_for(harness):
     await harness.create_ready()
     await harness.create_ready("beta")
-    await required(harness, types=("agent.deleting",))
-    await required(harness, "other", agent="beta")
+    await create_required(harness, types=("agent.deleting",))
+    await create_required(harness, "other", agent="beta")
     asked = await agents.suspend_agent(harness.plane, CALLER, "alpha")
     assert (await harness.wait_for(asked)).state == OperationState.SUCCEEDED
     waiting = await waits(harness, "delete")
@@ -238,7 +238,7 @@ async def test_only_those_who_want_the_event_are_waited_for(harness):
 @agent_test
 async def test_a_strict_tenant_makes_nothing_new_meanwhile(harness):
     await harness.create_ready()
-    subscription = await required(harness)
+    subscription = await create_required(harness)
     strict = await acknowledgements.set_strictness(harness.plane, CALLER, strict=True)
     assert strict == (True, [])
     operation = await waits(harness, "delete")
@@ -259,7 +259,7 @@ async def test_a_strict_tenant_makes_nothing_new_meanwhile(harness):
 @agent_test
 async def test_a_cancelled_operation_waits_for_nobody(harness):
     await harness.create_ready()
-    await required(harness)
+    await create_required(harness)
     await acknowledgements.set_strictness(harness.plane, CALLER, strict=True)
     harness.fakes.runtime.busy |= {thing.key.text for thing in harness.world.holds()}
     asked = await agents.suspend_agent(harness.plane, CALLER, "alpha", drain_seconds=600)
@@ -276,7 +276,7 @@ async def test_a_cancelled_operation_waits_for_nobody(harness):
 @agent_test
 async def test_others_see_nothing_and_may_nothing(harness):
     await harness.create_ready()
-    subscription = await required(harness)
+    subscription = await create_required(harness)
     operation = await waits(harness)
     for asked in (
         acknowledgements.acknowledge(harness.plane, STRANGER, subscription, operation=operation.id),

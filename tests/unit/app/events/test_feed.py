@@ -98,9 +98,9 @@ async def test_who_passes_over_the_events_of_others_lets_all_else_go_on(harness,
     beats, looks = 0, []
     look = harness.plane.store.list_events
 
-    async def looked(**asked):
+    async def list_events(**kwargs):
         looks.append(beats)
-        return await look(**asked)
+        return await look(**kwargs)
 
     async def beat():
         nonlocal beats
@@ -108,7 +108,7 @@ async def test_who_passes_over_the_events_of_others_lets_all_else_go_on(harness,
             await asyncio.sleep(app_feed.PAUSE_SECONDS / 4)
             beats += 1
 
-    monkeypatch.setattr(harness.plane.store, "list_events", looked)
+    monkeypatch.setattr(harness.plane.store, "list_events", list_events)
     beating = asyncio.create_task(beat())
     asked = [
         cloudevents.list_events(harness.plane, STRANGER, EventFilter(), limit=5) for _ in range(3)
@@ -131,12 +131,12 @@ async def looks_of_a_page(harness, monkeypatch, waiting):
     await plane.store.commit(Change("", (), tuple(event(n) for n in range(100))))
     look = plane.store.list_events
 
-    async def looked(**asked):
+    async def list_events(**kwargs):
         nonlocal looks
         looks += 1
-        return await look(**asked)
+        return await look(**kwargs)
 
-    monkeypatch.setattr(plane.store, "list_events", looked)
+    monkeypatch.setattr(plane.store, "list_events", list_events)
     asked = (
         cloudevents.list_events(plane, STRANGER, EventFilter(), limit=5) for _ in range(waiting)
     )
@@ -156,10 +156,10 @@ def test_however_much_one_tenant_passes_over_another_one_has_every_second_turn(
     waiting, monkeypatch
 ):
     @agent_test
-    async def played(harness):
+    async def scenario(harness):
         assert await looks_of_a_page(harness, monkeypatch, waiting) <= 2 * 6
 
-    played()
+    scenario()
 
 
 @agent_test

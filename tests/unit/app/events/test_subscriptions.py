@@ -79,17 +79,17 @@ async def test_another_bound_of_a_later_release_reaches_who_has_some_already(har
             await ask(harness.plane, CALLER, SubscriptionRequest("three", SubscriptionKind.PULL))
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-def test_many_at_once_take_no_more_places_than_there_are(guarded):
+@pytest.mark.parametrize("with_guard", [True, False])
+def test_many_at_once_take_no_more_places_than_there_are(with_guard):
     """Without the quota's row each would count what the others are about to add to."""
-    agent_test(many_at_once)(guarded=guarded)
+    agent_test(many_at_once)(with_guard=with_guard)
 
 
-async def many_at_once(harness, guarded):
+async def many_at_once(harness, with_guard):
     async def slowly(plane, tenant):
         place = await reserve(plane, tenant)
         await asyncio.sleep(0.01)  # so that all have counted before one is made
-        return place if guarded else ChangePart()
+        return place if with_guard else ChangePart()
 
     reserve = subscriptions._reserve
     ask = subscriptions.create_subscription
@@ -103,8 +103,8 @@ async def many_at_once(harness, guarded):
         answers = await asyncio.gather(*asked, return_exceptions=True)
     refused = [one for one in answers if isinstance(one, Conflict)]
     assert {one.code for one in refused} <= {"quota_exceeded"}
-    assert (len(refused) == 40) is guarded
-    assert (len(await harness.rows("subscription")) == SUBSCRIPTIONS_MAX) is guarded
+    assert (len(refused) == 40) is with_guard
+    assert (len(await harness.rows("subscription")) == SUBSCRIPTIONS_MAX) is with_guard
 
 
 @agent_test
@@ -130,8 +130,8 @@ async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(ha
     view, first = await subscriptions.create_subscription(plane, CALLER, asked)
     get, rotated = subscriptions.get_subscription_row, list[str]()
 
-    async def meanwhile(*given):
-        row = await get(*given)
+    async def meanwhile(*args):
+        row = await get(*args)
         if not rotated:
             rotated.append("once")
             rotated.append((await subscriptions.rotate_secret(plane, CALLER, view.id))[1])

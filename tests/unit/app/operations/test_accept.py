@@ -48,11 +48,11 @@ async def test_the_answer_shows_the_first_stage_intended_and_nothing_called(clus
 @virtual_time_test
 async def test_the_same_key_and_request_answer_with_the_same_operation_also_after_its_end(cluster):
     plane = (await cluster.start()).plane
-    asked = Accept("linear", idempotency_key="once")
-    first = await admission.accept(plane, asked)
-    assert (await admission.accept(plane, asked)).id == first.id
+    command = Accept("linear", idempotency_key="once")
+    first = await admission.accept(plane, command)
+    assert (await admission.accept(plane, command)).id == first.id
     assert (await reads.wait(plane, TENANT, first.id)).state is OperationState.SUCCEEDED
-    again = await admission.accept(plane, asked)
+    again = await admission.accept(plane, command)
     assert (again.id, again.state) == (first.id, OperationState.SUCCEEDED)
     assert len(await reads.list_operations(plane, TENANT)) == 1
 
@@ -60,8 +60,8 @@ async def test_the_same_key_and_request_answer_with_the_same_operation_also_afte
 @virtual_time_test
 async def test_requests_with_the_same_key_at_the_same_time_make_one_operation(cluster):
     one, other = (await cluster.start()).plane, (await cluster.start()).plane
-    asked = [admission.accept(plane, ASKED) for plane in (one, other) * 5]
-    assert len({accepted.id for accepted in await asyncio.gather(*asked)}) == 1
+    requests = [admission.accept(plane, ASKED) for plane in (one, other) * 5]
+    assert len({accepted.id for accepted in await asyncio.gather(*requests)}) == 1
 
 
 @virtual_time_test
@@ -78,14 +78,14 @@ async def test_a_key_used_for_another_request_is_a_conflict_that_names_the_first
 @virtual_time_test
 async def test_a_key_answers_first_also_where_its_agent_is_busy(cluster):
     plane = (await cluster.start()).plane
-    asked = replace(ASKED, agent="bird")
-    first = await admission.accept(plane, asked)
-    assert (await admission.accept(plane, asked)).id == first.id
+    command = replace(ASKED, agent="bird")
+    first = await admission.accept(plane, command)
+    assert (await admission.accept(plane, command)).id == first.id
     with pytest.raises(Conflict) as refused:
-        await admission.accept(plane, replace(asked, input={"size": 2}))
+        await admission.accept(plane, replace(command, input={"size": 2}))
     assert refused.value.code == "idempotency_mismatch"
     with pytest.raises(Conflict) as refused:
-        await admission.accept(plane, replace(asked, idempotency_key="twice"))
+        await admission.accept(plane, replace(command, idempotency_key="twice"))
     assert refused.value.code == "operation_in_progress"
 
 
@@ -105,8 +105,8 @@ async def test_a_key_can_be_used_again_after_its_time(cluster):
 @virtual_time_test
 async def test_keys_of_other_tenants_and_principals_are_their_own(cluster):
     plane = (await cluster.start()).plane
-    asked = (ASKED, replace(ASKED, tenant="north"), replace(ASKED, principal="a friend"))
-    assert len({(await admission.accept(plane, one)).id for one in asked}) == 3
+    commands = (ASKED, replace(ASKED, tenant="north"), replace(ASKED, principal="a friend"))
+    assert len({(await admission.accept(plane, one)).id for one in commands}) == 3
 
 
 @virtual_time_test
@@ -126,8 +126,8 @@ async def test_a_second_operation_on_an_agent_is_refused_by_the_name_of_the_firs
 async def test_a_plan_that_is_no_verb_lets_go_of_its_agent_whatever_it_was_given(cluster):
     cluster.plan("looks_like_one", step("turn", Script(Rejected("no"))))
     plane = (await cluster.start()).plane
-    asked = Accept("looks_like_one", "bird", {"after": "another", "queued": True})
-    first = await admission.accept(plane, asked)
+    command = Accept("looks_like_one", "bird", {"after": "another", "queued": True})
+    first = await admission.accept(plane, command)
     assert (await reads.wait(plane, TENANT, first.id)).state is OperationState.COMPENSATED
     assert (await admission.accept(plane, Accept("linear", "bird"))).generation == 2
 
@@ -136,8 +136,8 @@ async def test_a_plan_that_is_no_verb_lets_go_of_its_agent_whatever_it_was_given
 async def test_of_many_at_the_same_time_one_agent_takes_one(cluster):
     plane = (await cluster.start()).plane
     for round_ in range(2):  # an agent that is new, then one that is there
-        asked = [accept(plane, "linear", "bird") for _ in range(5)]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        requests = [accept(plane, "linear", "bird") for _ in range(5)]
+        answers = await asyncio.gather(*requests, return_exceptions=True)
         (name,) = [answer for answer in answers if isinstance(answer, str)]
         refused = [answer for answer in answers if isinstance(answer, Conflict)]
         assert {error.code for error in refused} == {"operation_in_progress"}
@@ -178,7 +178,7 @@ async def test_another_tenants_agent_and_operation_are_not_there(cluster):
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "words"),
+    ("command", "error", "words"),
     [
         (Accept("nope"), NotFound, "there is no plan 'nope'; known are: charge, linear"),
         (Accept("linear", input={"x": object()}), Invalid, "the input must be plain data"),
@@ -198,10 +198,12 @@ async def test_another_tenants_agent_and_operation_are_not_there(cluster):
     ids=["plan", "object", "surrogate", "large", "many bytes", "key"],
 )
 @virtual_time_test
-async def test_what_makes_no_sense_is_refused_and_nothing_is_written(cluster, asked, error, words):
+async def test_what_makes_no_sense_is_refused_and_nothing_is_written(
+    cluster, command, error, words
+):
     plane = (await cluster.start()).plane
     with pytest.raises(error, match=words):
-        await admission.accept(plane, asked)
+        await admission.accept(plane, command)
     assert await reads.list_operations(plane, TENANT) == []
 
 
@@ -210,8 +212,8 @@ async def test_what_is_just_within_the_bounds_is_accepted(cluster):
     plane = (await cluster.start()).plane
     most = "y" * (INPUT_BYTES_MAX - len('{"x":""}'))
     key = "k" * IDEMPOTENCY_KEY_CHARACTERS_MAX
-    asked = Accept("linear", input={"x": most}, idempotency_key=key)
-    accepted = await admission.accept(plane, asked)
+    command = Accept("linear", input={"x": most}, idempotency_key=key)
+    accepted = await admission.accept(plane, command)
     assert (await reads.wait(plane, TENANT, accepted.id)).state is OperationState.SUCCEEDED
 
 

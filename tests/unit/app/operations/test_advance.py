@@ -41,7 +41,7 @@ async def hang(_):
     await forever()
 
 
-async def ended(cluster, plane, plan):
+async def run_to_end(cluster, plane, plan):
     name = await accept(plane, plan)
     return await reads.wait(plane, TENANT, name)
 
@@ -112,7 +112,7 @@ async def test_what_is_found_by_looking_counts_as_done(cluster):
     do, look, later = Script(hang), Script(Done({"n": 1})), Script()
     cluster.plan("two", step("made", do, Script(), look), step("later", later))
     plane = (await cluster.start()).plane
-    assert (await ended(cluster, plane, "two")).state is OperationState.SUCCEEDED
+    assert (await run_to_end(cluster, plane, "two")).state is OperationState.SUCCEEDED
     assert (len(do.calls), later.calls[0].results) == (1, {"made": {"n": 1}})
 
 
@@ -121,7 +121,7 @@ async def test_a_bug_in_an_undo_is_tried_again(cluster):
     undo = Script(KeyError("gone"), hang, Done())
     cluster.plan("two", step("made", Script(), undo), step("later", Script(Rejected("no"))))
     plane = (await cluster.start()).plane
-    assert (await ended(cluster, plane, "two")).state is OperationState.COMPENSATED
+    assert (await run_to_end(cluster, plane, "two")).state is OperationState.COMPENSATED
     assert len(undo.calls) == 3
 
 
@@ -131,7 +131,7 @@ async def test_a_step_is_done_when_it_returns_nothing_or_done(cluster, ending):
     later = Script()
     cluster.plan("two", step("made", Script(ending)), step("later", later))
     plane = (await cluster.start()).plane
-    assert (await ended(cluster, plane, "two")).state is OperationState.SUCCEEDED
+    assert (await run_to_end(cluster, plane, "two")).state is OperationState.SUCCEEDED
     assert later.calls[0].results == {"made": ending.result if ending else None}
 
 
@@ -156,7 +156,7 @@ async def test_a_step_is_told_its_key_its_token_and_its_attempts(cluster):
     do = Script(Unavailable("busy"), NotYet(1.0), Done())
     cluster.plan("one", step("made", do, slot="thing"))
     plane = (await cluster.start()).plane
-    await ended(cluster, plane, "one")
+    await run_to_end(cluster, plane, "one")
     assert len({call.key.text for call in do.calls}) == 1
     assert (do.calls[0].key.slot, do.calls[0].key.generation) == ("thing", 1)
     assert [(call.token, call.attempt) for call in do.calls] == [(1, 0), (1, 1), (1, 0)]
@@ -331,7 +331,7 @@ async def test_loading_under_a_token_that_does_not_hold_is_a_lost_lease(cluster)
 @virtual_time_test
 async def test_what_has_ended_is_not_loaded(cluster):
     process = await cluster.start()
-    name = (await ended(cluster, process.plane, "linear")).id
+    name = (await run_to_end(cluster, process.plane, "linear")).id
     assert await process.engine._executor.load(name, 1) is None
 
 
@@ -367,7 +367,7 @@ async def test_the_later_of_two_siblings_completes_the_stage(cluster):
         step("later", later, needs=("slow",)),
     )
     plane = (await cluster.start()).plane
-    assert (await ended(cluster, plane, "fork")).state is OperationState.SUCCEEDED
+    assert (await run_to_end(cluster, plane, "fork")).state is OperationState.SUCCEEDED
     assert later.calls[0].results == {"quick": None, "slow": {"slow": True}}
 
 
@@ -386,7 +386,7 @@ async def test_a_refusal_waits_for_the_call_of_a_sibling_before_it_undoes_it(clu
 
     cluster.plan("fork", (step("bad", Script(Rejected("no"))), step("slow", Script(slow), remove)))
     plane = (await cluster.start()).plane
-    assert (await ended(cluster, plane, "fork")).state is OperationState.COMPENSATED
+    assert (await run_to_end(cluster, plane, "fork")).state is OperationState.COMPENSATED
     assert order == ["made", "removed"]
 
 
@@ -399,7 +399,7 @@ async def test_a_late_end_of_what_nobody_else_could_tell_of_is_recorded_on_the_w
     meter = step("meter", Script(slow), inspect=nobody_knows)
     cluster.plan("fork", (step("bad", Script(Rejected("no"))), meter))
     plane = (await cluster.start()).plane
-    seen = await ended(cluster, plane, "fork")
+    seen = await run_to_end(cluster, plane, "fork")
     assert seen.state is OperationState.COMPENSATED
     assert [one.state for one in seen.steps] == [IntentState.REFUSED, IntentState.PRESENT]
 
@@ -413,7 +413,7 @@ async def test_after_the_pivot_a_refusal_is_tried_again_until_it_is_stuck(cluste
         step("notice", Script(*no), None, kind=StepKind.RETRIABLE),
     )
     plane = (await cluster.start()).plane
-    seen = await ended(cluster, plane, "forward")
+    seen = await run_to_end(cluster, plane, "forward")
     assert seen.state is OperationState.STUCK
     assert seen.error == f"notice was not done within {LIMITS.deadline_seconds:g} s: not today"
 

@@ -207,14 +207,14 @@ def test_an_attempt_whose_token_was_raised_records_nothing_more():
 def test_ablation_without_the_guard_on_the_intents_token_a_lost_attempt_is_believed():
     real = record_change._record_poll
 
-    def unguarded(*given):
-        writing = real(*given)
+    def record_unguarded(*args):
+        writing = real(*args)
         change = writing.change.plain()
         guards = tuple(guard for guard in change.guards if guard.table != "intent")
         writing.change = replace(change, guards=guards)
         return writing
 
-    with patched(record_change, _record_poll=unguarded):
+    with patched(record_change, _record_poll=record_unguarded):
         fenced, unknown, _ = asyncio.run(_a_first_attempt_comes_back())
     assert not fenced
     assert not unknown  # so the call whose outcome nobody knows would simply be sent again

@@ -56,14 +56,14 @@ async def test_a_page_can_be_of_one_agent(cluster):
         await accept(plane, "linear")
     waiting = await accept(plane, "waits", "bird")
 
-    async def listed(tenant=TENANT, **asked):
-        rows = await reads.list_operations(plane, tenant, agent="bird", **asked)
+    async def list_names(tenant=TENANT, **options):
+        rows = await reads.list_operations(plane, tenant, agent="bird", **options)
         return [row.id for row in rows]
 
-    assert await listed() == [*names, waiting]
-    assert await listed(states=(OperationState.SUCCEEDED,), limit=2) == names[:2]
-    assert await listed(states=(OperationState.SUCCEEDED,), after=names[1]) == names[2:]
-    assert await listed("another") == []
+    assert await list_names() == [*names, waiting]
+    assert await list_names(states=(OperationState.SUCCEEDED,), limit=2) == names[:2]
+    assert await list_names(states=(OperationState.SUCCEEDED,), after=names[1]) == names[2:]
+    assert await list_names("another") == []
 
 
 @virtual_time_test

@@ -43,7 +43,7 @@ async def stuck_backward(cluster, plane):
     return name
 
 
-def granted(cluster, provider):
+def plant_resource(cluster, provider):
     """The provider refuses nothing any more."""
     cluster.providers[provider]._refuses.clear()
 
@@ -161,7 +161,7 @@ async def test_a_retry_tries_what_is_stuck_at_once_and_its_clock_starts_anew(clu
     seen = await reads.get_operation(plane, TENANT, name)
     assert [one.name for one in seen.steps if one.stuck] == ["access"]
     assert cluster.holds() == ["access"], "the older undo went on without it"
-    granted(cluster, "access")
+    plant_resource(cluster, "access")
     await operations.retry(plane, BY, name)
     assert (await reads.wait(plane, TENANT, name, seconds=0.5)).state is OperationState.COMPENSATED
     assert not cluster.holds()
@@ -182,7 +182,7 @@ async def test_a_retry_of_what_still_fails_is_stuck_again_after_its_time(cluster
 async def test_what_is_stuck_is_still_tried_and_ends_by_itself(cluster):
     plane = (await cluster.start()).plane
     name = await stuck_backward(cluster, plane)
-    granted(cluster, "access")
+    plant_resource(cluster, "access")
     await asyncio.sleep(10)
     assert (await reads.get_operation(plane, TENANT, name)).state is OperationState.COMPENSATED
 

@@ -7,7 +7,7 @@ from tenure.core.errors import Invalid, LimitExceeded
 from tenure.core.limits import DEPTH_MAX, RESULT_BYTES_MAX
 
 
-def nested(depth):
+def nested_lists(depth):
     value: object = []
     for _ in range(depth - 1):
         value = [value]
@@ -35,16 +35,17 @@ def test_what_is_read_back_is_nobody_elses():
 
 @pytest.mark.parametrize("beside", ["", "y" * 500])
 def test_a_body_is_nested_as_deep_as_it_may_and_no_deeper(beside):
-    body = [beside, nested(DEPTH_MAX - 1)]
+    body = [beside, nested_lists(DEPTH_MAX - 1)]
     assert encode_stored(body)[1] == body
     with pytest.raises(Invalid, match=f"nested more than {DEPTH_MAX} deep"):
-        encode_stored([beside, nested(DEPTH_MAX)])
+        encode_stored([beside, nested_lists(DEPTH_MAX)])
     with pytest.raises(Invalid, match=f"nested more than {DEPTH_MAX} deep"):
-        encode_stored(nested(DEPTH_MAX + 1))
+        encode_stored(nested_lists(DEPTH_MAX + 1))
 
 
 @pytest.mark.parametrize(
-    "body", [object(), {1: "x"}, float("nan"), "\ud800", b"bytes", {"a": {1, 2}}, nested(5_000)]
+    "body",
+    [object(), {1: "x"}, float("nan"), "\ud800", b"bytes", {"a": {1, 2}}, nested_lists(5_000)],
 )
 def test_what_is_no_plain_data_is_refused(body):
     with pytest.raises(Invalid, match="a result or payload"):

@@ -118,7 +118,7 @@ def test_an_older_copy_of_the_store_that_somebody_put_back_holds_the_plane(tmp_p
 def test_what_is_told_after_a_restore_is_later_than_what_was_told_before_it(tmp_path):
     inbox = Inbox(sqlite3.connect(tmp_path / "inbox.db"))
 
-    async def told(plane, *, after=0):
+    async def read_audit(plane, *, after=0):
         done = await accept(plane, Accept("onboard", agent="one"))
         await wait(plane, "default", done.id)
         rows = await plane.store.list_events(after=after, limit=1_000)
@@ -128,10 +128,10 @@ def test_what_is_told_after_a_restore_is_later_than_what_was_told_before_it(tmp_
 
     async def first():
         async with plane_in(tmp_path) as plane:
-            _, last = await told(plane)
+            _, last = await read_audit(plane)
             await plane.store.backup(str(tmp_path / "copy.db"))
             await say(plane, "later")
-            seen, _ = await told(plane, after=last)
+            seen, _ = await read_audit(plane, after=last)
             assert seen == {Outcome.APPLIED}
             await epochs.note(plane)
             return last
@@ -141,7 +141,7 @@ def test_what_is_told_after_a_restore_is_later_than_what_was_told_before_it(tmp_
             await epochs.confirm(plane, ADMIN)
             while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
                 await asyncio.sleep(0)
-            seen, _ = await told(plane, after=last)
+            seen, _ = await read_audit(plane, after=last)
             assert seen == {Outcome.APPLIED}
 
     last = asyncio.run(first())
@@ -243,17 +243,17 @@ async def test_a_review_says_who_is_started_again_and_who_was_suspended(harness)
     assert (seen.untold_agents, seen.started, seen.shut) == (3, [], [])
 
 
-def gone(harness, uid, slot):
+def lose_resource(harness, uid, slot):
     (thing,) = harness.world.holds(provider=slot, agent=uid)
     del harness.world.things[slot, thing.key.text]
 
 
-def died(harness, uid):
+def kill_runtime(harness, uid):
     (thing,) = harness.world.holds(provider="runtime", agent=uid)
     harness.fakes.runtime.stopped.add(thing.key.text)
 
 
-def shut(harness, uid):
+def close_agent(harness, uid):
     harness.fakes.credentials.door.stands[uid] = (1, True)
 
 
@@ -262,7 +262,7 @@ def foreign(harness, uid, slot):
     thing.owner = "another"
 
 
-def restored(harness, uid):
+def restore_runtime(harness, uid):
     harness.disk.tables.rows["agent"][uid,].update(generation=2 * SPAN + 1)
 
 
@@ -285,16 +285,16 @@ def mute(harness, uid, slot):
 
 HAPPENED: dict[str, tuple[Any, ...]] = {
     "runs": (),
-    "died": (died,),
-    "gone": (partial(gone, slot="runtime"),),
-    "shut": (shut,),
-    "shut and died": (shut, died),
-    "deleted": (partial(gone, slot="runtime"), partial(gone, slot="access")),
-    "died, a client gone": (died, partial(gone, slot="identity")),
-    "died, a grant another's": (died, partial(foreign, slot="access")),
-    "died, one silent": (died, partial(mute, slot="access")),
-    "died, restored, one silent": (died, restored, partial(mute, slot="access")),
-    "died, worked on": (died, worked_on),
+    "died": (kill_runtime,),
+    "gone": (partial(lose_resource, slot="runtime"),),
+    "shut": (close_agent,),
+    "shut and died": (close_agent, kill_runtime),
+    "deleted": (partial(lose_resource, slot="runtime"), partial(lose_resource, slot="access")),
+    "died, a client gone": (kill_runtime, partial(lose_resource, slot="identity")),
+    "died, a grant another's": (kill_runtime, partial(foreign, slot="access")),
+    "died, one silent": (kill_runtime, partial(mute, slot="access")),
+    "died, restored, one silent": (kill_runtime, restore_runtime, partial(mute, slot="access")),
+    "died, worked on": (kill_runtime, worked_on),
     "runtime silent": (partial(mute, slot="runtime"),),
     "runs, one silent": (partial(mute, slot="access"),),
 }
@@ -364,7 +364,7 @@ async def test_one_agent_that_hangs_does_not_keep_a_review_from_the_others(harne
             await asyncio.sleep(1e6)
         return await ask(tenant, agent)
 
-    shut(harness, uids[2])
+    close_agent(harness, uids[2])
     with patched(epochs, AT_ONCE=1), override_verbs(harness, "credentials", is_open=hangs):
         seen = await epochs.review(harness.plane, ADMIN)
     assert [one.agent for one in seen.untold] == uids[:1]
@@ -390,11 +390,11 @@ def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):
             plane.pause.memo = plane.pause.memo._replace(held="restored")
             assert (await late_arrivals.tick(plane)).fixed == 0
             shelf = plane.providers["identity"]
-            assert len(shelf.held()) == 1, "what would be removed is there"
+            assert len(shelf.list_keys()) == 1, "what would be removed is there"
             assert (await plane.store.find(TombstoneRecord, (name, "identity"))).sightings == 0
             plane.pause.memo = plane.pause.memo._replace(held="")
             assert (await late_arrivals.tick(plane)).fixed == 1
-            assert shelf.held() == []
+            assert shelf.list_keys() == []
             assert done.state is OperationState.SUCCEEDED
 
     asyncio.run(main())

@@ -13,7 +13,7 @@ from tenure.core.finding import FindingKind
 from tenure.reconcilers import drift
 from tenure.testing.faults import Fault
 from tenure.testing.patches import patched
-from tests.unit.reconcilers.test_drift import kill, looks, seen
+from tests.unit.reconcilers.test_drift import kill, looks, run_and_list
 from tests.unit.support.agent_planes import agent_test, fault, override_verbs
 
 
@@ -26,7 +26,7 @@ def silent(harness, slot):
     return override_verbs(harness, slot, inspect=away)
 
 
-def replaced(harness, uid, dead):
+def is_replaced(harness, uid, dead):
     return harness.world.holds(provider="runtime", agent=uid)[0].key.text != dead
 
 
@@ -38,7 +38,7 @@ def test_a_silent_provider_stops_no_repair_of_what_was_made_since_the_last_resto
         dead = kill(harness, uid)
         with silent(harness, slot):
             await looks(harness)
-        assert replaced(harness, uid, dead)
+        assert is_replaced(harness, uid, dead)
 
     looked_at()
 
@@ -51,16 +51,16 @@ async def test_after_a_restore_a_silent_provider_stops_a_repair_once(harness):
     harness.disk.tables.rows["agent"][uid,].update(generation=2 * SPAN + 1)  # a restore
     with silent(harness, "access"):
         await looks(harness)
-    assert not replaced(harness, uid, dead)
-    told = {one.body["provider"]: one.body["what"] for one in await seen(harness)}
+    assert not is_replaced(harness, uid, dead)
+    told = {one.body["provider"]: one.body["what"] for one in await run_and_list(harness)}
     assert "before all else of the agent is seen" in told["runtime"]
     assert "cannot be asked" in told["access"]
     await looks(harness)
-    assert replaced(harness, uid, dead)
+    assert is_replaced(harness, uid, dead)
     dead = kill(harness, uid)
     with silent(harness, "access"):
         await looks(harness)
-    assert replaced(harness, uid, dead)
+    assert is_replaced(harness, uid, dead)
 
 
 @agent_test
@@ -69,19 +69,19 @@ async def test_an_agent_that_is_shut_while_its_runtime_lives_is_told(harness):
     uid = await harness.create_ready()
     harness.fakes.credentials.door.stands[uid] = (1, True)
     await looks(harness)
-    (found,) = await seen(harness)
+    (found,) = await run_and_list(harness)
     assert (found.kind, found.body["provider"]) == (FindingKind.DRIFT, "credentials")
     assert "looks suspended elsewhere" in found.body["what"]
     assert "tenure agent suspend alpha" in found.body["what"]
     kill(harness, uid)
     with override_verbs(harness, "credentials", is_open=away):
         await looks(harness)
-    slots = sorted(one.body["provider"] for one in await seen(harness))
+    slots = sorted(one.body["provider"] for one in await run_and_list(harness))
     assert slots == ["credentials", "runtime"], "that it was opened nobody has said"
     await harness.run_verb("suspend")
     await harness.run_verb("resume")
     await looks(harness)
-    assert await seen(harness) == []
+    assert await run_and_list(harness) == []
 
 
 @agent_test
@@ -89,9 +89,9 @@ async def test_an_agent_that_is_suspended_while_it_is_looked_at_is_not_told_of(h
     await harness.create_ready()
     ask = harness.plane.providers["credentials"].is_open
 
-    async def meanwhile(*given):
+    async def meanwhile(*args):
         await harness.run_verb("suspend")
-        return await ask(*given)
+        return await ask(*args)
 
     with override_verbs(harness, "credentials", is_open=meanwhile):
         await drift.tick(harness.plane)
@@ -110,11 +110,11 @@ def test_whether_an_agent_is_open_that_cannot_be_told_is_a_finding(error):
 
         with patched(FakeCredentials, is_open=nobody):
             await looks(harness)
-        (found,) = await seen(harness)
+        (found,) = await run_and_list(harness)
         assert (found.kind, found.body["provider"]) == (FindingKind.UNVERIFIABLE, "credentials")
         assert "whether the agent is open cannot be told" in found.body["what"]
         await looks(harness)
-        assert await seen(harness) == []
+        assert await run_and_list(harness) == []
 
     looked_at()
 
@@ -124,8 +124,8 @@ async def test_a_provider_that_hangs_is_not_asked_twice_of_one_agent_at_a_look(h
     await harness.create_ready()
     asked = []
 
-    async def hangs(*given):
-        asked.append(given)
+    async def hangs(*args):
+        asked.append(args)
         await asyncio.sleep(1e6)
 
     with override_verbs(harness, "credentials", inspect=hangs, is_open=hangs):

@@ -11,8 +11,8 @@ from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test
 
 
 async def create(harness, caller=CALLER, **more):
-    given = {"principal": "a person", "role": Role.OPERATOR, **more}
-    return await tokens.create_token(harness.plane, caller, **given)
+    fields = {"principal": "a person", "role": Role.OPERATOR, **more}
+    return await tokens.create_token(harness.plane, caller, **fields)
 
 
 @agent_test
@@ -109,7 +109,7 @@ async def test_more_tokens_than_a_page_are_all_listed(harness):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "fields",
     [
         {"principal": ""},
         {"principal": "a\nb"},
@@ -121,11 +121,11 @@ async def test_more_tokens_than_a_page_are_all_listed(harness):
         {"seconds": float("nan")},
     ],
 )
-def test_odd_words_are_refused(given):
+def test_odd_words_are_refused(fields):
     @agent_test
     async def play(harness):
         with pytest.raises(Invalid):
-            await create(harness, **given)
+            await create(harness, **fields)
         assert await harness.rows("token") == []
 
     play()
