@@ -46,7 +46,7 @@ async def live(
     settings: Settings, directory: Path, life: int, most: int, *, slow: str, plans: Sequence[Plan]
 ) -> None:
     held = slow == "held"
-    providers = providers_of(directory, slow=0.0 if held else float(slow), held=held)
+    providers = providers_of(directory, slow=0.0 if held else float(slow), is_held=held)
     async with running(settings, plans=plans, providers=providers) as plane:
         say("open")
         for number in range(-most):
