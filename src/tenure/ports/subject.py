@@ -13,7 +13,8 @@ from tenure.core.operation import Intent, OperationState
 from tenure.core.plan import Plan, Step
 from tenure.core.progress import Progress
 from tenure.core.records import OperationRecord
-from tenure.ports.store import Set, Store, Write
+from tenure.ports.lock_rows import release_lock
+from tenure.ports.store import Store, Write
 
 
 class SubjectOperation(Protocol):
@@ -97,7 +98,7 @@ class PlainSubject:
         """Release the lock at the end."""
         if progress.end is None:
             return ()
-        return (Set("agent", (operation.agent,), {"operation": None}),)
+        return (release_lock(operation.agent),)
 
     async def refuse_cancel(self, store: Store, operation: OperationRecord) -> None:
         """It can always be cancelled."""

@@ -25,7 +25,6 @@ from typing import NamedTuple, cast
 from tenure.app.operations.tombstones import tombstones
 from tenure.app.plane import Plane
 from tenure.app.safety import findings
-from tenure.core import decisions
 from tenure.core.agent import AgentState
 from tenure.core.errors import ProviderError
 from tenure.core.finding import FindingKind
@@ -33,8 +32,9 @@ from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import LATE_SECONDS, PAGE_MAX
 from tenure.core.operation import IntentState
 from tenure.core.records import AgentRecord, IntentRecord, OperationRecord, TombstoneRecord
+from tenure.ports.operation_rows import burn_intent, touch_operation
 from tenure.ports.provider import OwnedResource, Presence, Provider
-from tenure.ports.store import Is, Row, Set, Writes
+from tenure.ports.store import Is, Row, Writes
 from tenure.reconcilers.circuit_breaker import ProviderBreaker
 from tenure.reconcilers.term import NOBODY, FindingSubject, Term, Tick
 
@@ -302,8 +302,8 @@ async def _commit_removal(
         Is.of(agent, "state"),
     )
     now = plane.store.now()
-    burn = Set("intent", where, decisions.REMOVED)
-    touch = Set("operation", (where[0],), {"updated_at": now})  # kept from now on: `retention`
+    burn = burn_intent(*where)
+    touch = touch_operation(where[0], now)  # kept from now on: `retention`
     writes: Writes = (burn, touch, *tombstones([where], now))
     finding = await term.report(
         FindingKind.CONFIRMED, subject, f"{what}; it is removed", about=one.about, guards=guards,

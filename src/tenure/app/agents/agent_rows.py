@@ -1,8 +1,12 @@
-"""The writes of the tables `agent` and `agent_name`."""
+"""The rows of agents and of their names.
+
+This module builds every write of the tables `agent` and `agent_name`.  The writes that change
+nothing but the lock of an agent are in `tenure.ports.lock_rows`.
+"""
 
 from tenure.core.agent import AgentState
 from tenure.core.records import AgentNameRecord, AgentRecord, key_of
-from tenure.ports.store import Put, Row, Set
+from tenure.ports.store import Drop, Put, Row, Set
 
 
 def put_agent(agent: AgentRecord) -> Put:
@@ -10,10 +14,51 @@ def put_agent(agent: AgentRecord) -> Put:
     return Put.of(agent)
 
 
+def update_agent(uid: str, columns: Row) -> Set:
+    """Write these columns with a record of the agent's operation."""
+    return Set("agent", (uid,), columns)
+
+
+def start_verb(
+    agent: AgentRecord,
+    operation: str,
+    then: AgentState,
+    *,
+    epoch: int,
+    is_new: bool,
+    waits: bool,
+    now: float,
+) -> Set:
+    """Write the state in which a verb starts, and whether it has the lock or waits for it.
+
+    An operation that `is_new` makes the next generation; one that was queued has made it before.
+    """
+    columns: Row = {"generation": agent.generation + 1} if is_new else {}
+    columns |= {"epoch": epoch, "state": then, "updated_at": now}
+    columns |= {"next": operation} if waits else {"operation": operation, "next": None}
+    return Set("agent", (agent.uid,), columns)
+
+
 def replace_agent(uid: str, then: AgentState, *, keep_spec: bool, now: float) -> Set:
-    """Mark an agent whose create failed as replaced by another agent of its name."""
-    row: Row = {"state": then, "updated_at": now}
-    return Set("agent", (uid,), row if keep_spec else {**row, "spec": None})
+    """Write the state of an agent whose create failed and whose name another agent gets."""
+    columns: Row = {"state": then, "updated_at": now}
+    return Set("agent", (uid,), columns if keep_spec else {**columns, "spec": None})
+
+
+def set_parent(uid: str, parent: str | None) -> Set:
+    """Write the owner that is the agent's parent; None: nobody owns it."""
+    return Set("agent", (uid,), {"parent": parent})
+
+
+def set_serving(uid: str, serving: str) -> Set:
+    """Write where the agent is reached, as JSON."""
+    return Set("agent", (uid,), {"serving": serving})
+
+
+def set_numbers(agent: AgentRecord, *, generation: int, epoch: int | None) -> Set:
+    """Write the generation, and the epoch of an agent; a lock without an agent has no epoch."""
+    columns: Row = {"generation": generation}
+    return Set("agent", (agent.uid,), columns if epoch is None else {**columns, "epoch": epoch})
 
 
 def put_name(tenant: str, name: str, uid: str) -> Put:
@@ -24,3 +69,8 @@ def put_name(tenant: str, name: str, uid: str) -> Put:
 def move_name(name: AgentNameRecord, uid: str) -> Set:
     """Give a name to another agent."""
     return Set("agent_name", key_of(name), {"agent": uid})
+
+
+def drop_name(tenant: str, name: str) -> Drop:
+    """Free the name of an agent that is deleted."""
+    return Drop("agent_name", (tenant, name))

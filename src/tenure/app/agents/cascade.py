@@ -9,7 +9,7 @@ each other: of those the younger one does not wait.
 import asyncio
 from typing import NamedTuple
 
-from tenure.app.agents import ownership
+from tenure.app.agents import edge_rows, ownership
 from tenure.app.agents.owned_kinds import kind_of, request_delete
 from tenure.app.agents.ownership import DELETION_STATES, ReachabilityWithout
 from tenure.app.agents.subject import input_of_row
@@ -106,7 +106,7 @@ async def _drop_between(plane: Plane, owners: list[str]) -> None:
     drops: list[Drop] = []
     for uid in owners:
         drops += [
-            ownership.drop_edge(row)
+            edge_rows.drop_edge(row)
             for row in await ownership.owned_by(plane, uid)
             if row.target in gone
         ]

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from tenure.app.agents import agent_rows, ownership
+from tenure.app.agents import agent_rows, edge_rows, ownership
 from tenure.app.agents.spec import AgentSpec, plain
 from tenure.app.agents.subject import agent_event_row
 from tenure.app.agents.views import get_agent_row, holdings_of, stored_spec
@@ -70,7 +70,7 @@ async def claim_name(
         agent_rows.move_name(named, uid),
         agent_rows.replace_agent(old, then, keep_spec=retain, now=now),
         agent_event_row(caller.tenant, old, "", then, name=name, by=Verb.CREATE, now=now),
-        *[ownership.drop_edge(one) for one in await ownership.owners_of(plane, old)],
+        *[edge_rows.drop_edge(one) for one in await ownership.owners_of(plane, old)],
     )
 
 
@@ -81,7 +81,7 @@ async def parent_edge(
     heir, on_delete = spec.on_delete.removeprefix(REASSIGN), REVOKE
     if heir != spec.on_delete:
         on_delete = REASSIGN + (await get_agent_row(plane, caller, heir)).uid
-    return ownership.put_edge(
+    return edge_rows.put_edge(
         caller.tenant, parent, EdgeKind.AGENT, uid, on_delete=on_delete, now=now
     )
 
@@ -93,4 +93,4 @@ def resource_edge(
     key = resource_key(
         plane.id, tenant=caller.tenant, agent=uid, generation=1, slot=slot, name=slot
     )
-    return ownership.put_edge(caller.tenant, owner, kind, key.text, now=now)
+    return edge_rows.put_edge(caller.tenant, owner, kind, key.text, now=now)

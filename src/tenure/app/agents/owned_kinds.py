@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
 from tenure.app.agents import commands as agents
-from tenure.app.agents import ownership
+from tenure.app.agents import edge_rows, ownership
 from tenure.app.agents.commands import RequestOptions
 from tenure.app.agents.ownership import DELETION_STATES, Reachability, ReachabilityWithout
 from tenure.app.agents.views import get_agent_row
@@ -112,7 +112,7 @@ async def _leave(_plane: Plane, _vouching: ReachabilityWithout, _edge: EdgeRecor
 
 async def _drop(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
     """End the edge alone."""
-    return await plane.store.commit(Change("", guards, (ownership.drop_edge(edge),))) is None
+    return await plane.store.commit(Change("", guards, (edge_rows.drop_edge(edge),))) is None
 
 
 async def _drop_now(plane: Plane, _: ReachabilityWithout, edge: EdgeRecord) -> None:
@@ -171,10 +171,10 @@ async def _end_webhook(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
     elif next_owner := await _next_owner(ReachabilityWithout(plane, owner), edge):
         uid = next_owner.uid
         guards += (Is.of(next_owner, "state"),)
-        writes: Writes = (ownership.drop_edge(edge),)
+        writes: Writes = (edge_rows.drop_edge(edge),)
         if await plane.store.find(EdgeRecord, (uid, EdgeKind.WEBHOOK, target)) is None:
             now = plane.store.now()
-            writes += (ownership.put_edge(tenant, uid, EdgeKind.WEBHOOK, target, now=now),)
+            writes += (edge_rows.put_edge(tenant, uid, EdgeKind.WEBHOOK, target, now=now),)
         return await plane.store.commit(Change("", guards, writes)) is None
     caller = Caller(tenant, f"deletion of {owner}", Role.OPERATOR)
     return await subscriptions.remove(plane, caller, subscription, guards=guards)
@@ -245,7 +245,7 @@ async def _pass_on(plane: Plane, edge: EdgeRecord, child: AgentRecord, guards: G
     owner, target, heir = edge.owner, edge.target, ownership.heir_of(edge)
     others = [one.owner for one in await ownership.owners_of(plane, target)]
     guards = (*guards, Is.of(child, "parent"))
-    writes: Writes = (ownership.drop_edge(edge),)
+    writes: Writes = (edge_rows.drop_edge(edge),)
     row = await plane.store.find(AgentRecord, (heir,)) if heir and heir not in others else None
     if (
         row is not None
@@ -254,7 +254,7 @@ async def _pass_on(plane: Plane, edge: EdgeRecord, child: AgentRecord, guards: G
     ):
         now, tenant = plane.store.now(), edge.tenant
         guards += (Is.of(row, "state"),)
-        writes += (ownership.put_edge(tenant, heir, EdgeKind.AGENT, target, now=now),)
+        writes += (edge_rows.put_edge(tenant, heir, EdgeKind.AGENT, target, now=now),)
         others = [heir, *others]
     writes += ownership.parent_without(child, owner, others)
     await plane.store.commit(Change("", guards, writes))

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, cast
 
 from msgspec.structs import replace
 
+from tenure.app.agents import agent_rows, edge_rows
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import list_all, page_of
 from tenure.app.plane import Plane
@@ -27,7 +28,7 @@ from tenure.core.limits import OWNERS_MAX, PAGE_MAX
 from tenure.core.records import AgentRecord, EdgeRecord, NamedAgentRecord, is_agent
 from tenure.core.roles import Caller, Role, require
 from tenure.plans.agents.inputs import AgentInput
-from tenure.ports.store import Change, Drop, Is, Put, Set
+from tenure.ports.store import Change, Is, Put, Set
 
 DELETION_STATES: Final = frozenset(
     {AgentState.DELETING, AgentState.DELETE_FAILED, AgentState.DELETED}
@@ -45,13 +46,6 @@ class EdgeView(NamedTuple):
     target: str
     on_delete: str
     at: float
-
-
-def put_edge(
-    tenant: str, owner: str, kind: EdgeKind, target: str, *, on_delete: str = REVOKE, now: float
-) -> Put:
-    """The row of an edge, to be committed with its target."""
-    return Put("edge", (owner, kind, target), {"tenant": tenant, "on_delete": on_delete, "at": now})
 
 
 def heir_of(row: EdgeRecord) -> str:
@@ -280,10 +274,13 @@ async def add_edge(
     while True:
         now = plane.store.now()
         guards = await guards_below(plane, owner)
-        put = put_edge(caller.tenant, uid, kind, name, on_delete=on_delete, now=now)
         audit_row = entry(caller, "edge.add", target=name, now=now, owner=uid, kind=kind)
         known = await plane.store.find(EdgeRecord, (uid, kind, name))
-        write: Put | Set = put if known is None else Set("edge", put.key, {"on_delete": on_delete})  # type: ignore[arg-type]
+        write: Put | Set = (
+            edge_rows.put_edge(caller.tenant, uid, kind, name, on_delete=on_delete, now=now)
+            if known is None
+            else edge_rows.set_on_delete(known, on_delete)
+        )
         parent: tuple[Set, ...] = ()
         if not isinstance(target, str):
             guards += (Is.of(target, "state", "parent"),)
@@ -293,7 +290,7 @@ async def add_edge(
             new = EdgeRecord(uid, kind, name, caller.tenant, on_delete, now)
             guards += await _guards_of_new_edge(plane, target, new)
             if target.parent is None:
-                parent = (Set("agent", (name,), {"parent": uid}),)
+                parent = (agent_rows.set_parent(name, uid),)
         change = Change("", guards, (write, *parent, audit_row))
         view = EdgeView(uid, kind, name, on_delete, now if known is None else known.at)
         if await idempotency.commit(plane, change, view) is None:
@@ -356,9 +353,4 @@ def parent_without(row: AgentRecord, owner: str, others: Sequence[str]) -> tuple
     if row.parent != owner:
         return ()
     left = [one for one in others if one != owner]
-    return (Set("agent", (row.uid,), {"parent": left[0] if left else None}),)
-
-
-def drop_edge(row: EdgeRecord) -> Drop:
-    """The write that ends an edge."""
-    return Drop("edge", (row.owner, row.kind, row.target))
+    return (agent_rows.set_parent(row.uid, left[0] if left else None),)

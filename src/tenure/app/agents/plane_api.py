@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tenure.app.agents import cascade, verbs
+from tenure.app.agents import agent_rows, cascade, verbs
 from tenure.app.agents.subject import input_of_row
 from tenure.app.agents.views import holdings_of
 from tenure.app.events import acknowledgements
@@ -15,8 +15,9 @@ from tenure.core.operation import OperationState
 from tenure.core.records import AgentRecord, OperationRecord, is_agent
 from tenure.plans.agents.inputs import LockedInput, QueuedInput, VerbInput, plain_fields
 from tenure.plans.agents.lifecycle import VERBS
+from tenure.ports import lock_rows, operation_rows
 from tenure.ports.plane_api import AgentLock, MissingAcknowledgement, OwnedAgents, PlaneApi
-from tenure.ports.store import Change, Is, Set
+from tenure.ports.store import Change, Is
 
 
 class AgentPlaneApi(PlaneApi):
@@ -48,7 +49,7 @@ class AgentPlaneApi(PlaneApi):
                 change = (
                     await verbs.start_queued(plane, row, mine)
                     if queued
-                    else await self._take_lock(key, mine, was, after)
+                    else await self._take_lock(row, mine, was, after)
                 )
             except Conflict as refused:
                 return AgentLock(refused=str(refused))
@@ -62,23 +63,16 @@ class AgentPlaneApi(PlaneApi):
         return AgentLock("", values.was if isinstance(values, VerbInput) else was, holds)
 
     async def _take_lock(
-        self, key: tuple[str], mine: OperationRecord, was: AgentState, after: str
+        self, row: AgentRecord, mine: OperationRecord, was: AgentState, after: str
     ) -> Change:
         """Take the free lock, and store in the same commit the state that the agent is in now.
 
         So an end of this operation that comes before the record of its lock step knows it too.
         """
         locked = LockedInput(await self._state_left_by(was, after))
-        stored = encode({**input_of(mine), **plain_fields(locked)})
-        operation, revision = mine.id, mine.revision
-        guards = (
-            Is("agent", key, {"operation": None, "next": operation}),
-            Is("operation", (operation,), {"revision": revision}),
-        )
-        writes = (
-            Set("agent", key, {"operation": operation, "next": None}),
-            Set("operation", (operation,), {"input": stored, "revision": revision + 1}),
-        )
+        text = encode({**input_of(mine), **plain_fields(locked)})
+        guards = (Is.of(row, "operation", "next"), Is.of(mine, "revision"))
+        writes = (lock_rows.pass_lock(row.uid, mine.id), operation_rows.change_input(mine, text))
         return Change("", guards, writes)
 
     async def _state_left_by(self, was: AgentState, after: str) -> AgentState:
@@ -100,7 +94,7 @@ class AgentPlaneApi(PlaneApi):
     async def serve_from(self, agent: str, operation: str, serving: Mapping[str, object]) -> None:
         """Write where the agent is reached, if the agent's row still names this operation."""
         guard = Is("agent", (agent,), {"operation": operation})
-        write = Set("agent", (agent,), {"serving": encode(dict(serving))})
+        write = agent_rows.set_serving(agent, encode(dict(serving)))
         if await self._of().store.commit(Change("", (guard,), (write,))) is not None:
             raise Defect(f"operation {operation} no longer has the lock of agent {agent}")
 

@@ -10,11 +10,12 @@ from typing import NamedTuple
 from tenure.app.agents.subject import AGENTS
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
+from tenure.app.tenancy import quota_rows
 from tenure.app.tenancy.audit import entry
 from tenure.core.errors import Conflict, ConflictCode, Invalid
 from tenure.core.records import QuotaRecord, ReservationRecord
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.store import Change, ChangePart, Is, Put, Row, Set
+from tenure.ports.store import Change, ChangePart
 
 
 class QuotaView(NamedTuple):
@@ -29,17 +30,18 @@ async def reserve(
     plane: Plane, tenant: str, *, agent: str, operation: str, now: float
 ) -> ChangePart:
     """Reserve one more agent for this tenant; Conflict `quota_exceeded` if its quota is used up."""
-    put = Put("reservation", (tenant, AGENTS, agent), {"operation": operation, "at": now})
+    put = quota_rows.put_reservation(tenant, AGENTS, agent, operation=operation, now=now)
     quota = await plane.store.find(QuotaRecord, (tenant, AGENTS))
     if quota is None:
         return ChangePart((), (put,))
     used = await plane.store.count_rows(ReservationRecord, {"tenant": tenant, "kind": AGENTS})
-    most, revision = quota.most, quota.revision
-    if used >= most:
-        message = f"the tenant has {used} of {most} agents; delete one, or have the quota raised"
+    if used >= quota.most:
+        message = (
+            f"the tenant has {used} of {quota.most} agents; delete one, or have the quota raised"
+        )
         raise Conflict(message, code=ConflictCode.QUOTA_EXCEEDED, holder=AGENTS)
-    guard = Is("quota", (tenant, AGENTS), {"revision": revision})
-    return ChangePart((guard,), (put, Set("quota", (tenant, AGENTS), {"revision": revision + 1})))
+    use = quota_rows.use_quota(quota)
+    return ChangePart(use.guards, (put, *use.writes))
 
 
 async def get_quota(plane: Plane, caller: Caller) -> QuotaView:
@@ -63,14 +65,12 @@ async def set_quota(
         now = plane.store.now()
         audit_row = entry(caller, "quota.set", target=AGENTS, now=now, most=most)
         quota = await plane.store.find(QuotaRecord, key)
-        if quota is None:
-            first: Row = {"most": most, "revision": 1}
-            change = Change("", (), (Put("quota", key, first), audit_row))
-        else:
-            revision = quota.revision
-            row: Row = {"most": most, "revision": revision + 1}
-            guard = Is("quota", key, {"revision": revision})
-            change = Change("", (guard,), (Set("quota", key, row), audit_row))
+        part = (
+            ChangePart((), (quota_rows.put_quota(caller.tenant, AGENTS, most),))
+            if quota is None
+            else quota_rows.change_quota(quota, most=most)
+        )
+        change = Change("", part.guards, (*part.writes, audit_row))
         view = (await get_quota(plane, caller))._replace(most=most)
         if await idempotency.commit(plane, change, view) is None:
             return view

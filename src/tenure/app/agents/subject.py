@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from tenure.app.agents import agent_rows, edge_rows
 from tenure.app.operations.handle import OUTBOX, POSITION, encode, input_of, sequence_of
 from tenure.app.operations.tombstones import tombstones
+from tenure.app.tenancy import quota_rows
 from tenure.core.agent import AgentState, Verb
 from tenure.core.agent_events import agent_event
 from tenure.core.edge import EdgeKind
@@ -22,7 +24,7 @@ from tenure.plans.agents.inputs import AgentInput, QueuedInput, VerbInput, read_
 from tenure.plans.agents.lifecycle import CLOSING, VERBS, input_type, read_input
 from tenure.plans.agents.steps import LOCK_STEP, RUNTIME_STEP, LockResult
 from tenure.plans.agents.suspend import SuspendInput
-from tenure.ports.store import Drop, Row, Set, Store, Write
+from tenure.ports.store import Drop, Row, Store, Write
 from tenure.ports.subject import SubjectOperation
 
 CREDENTIALS = "credentials"
@@ -89,7 +91,7 @@ class AgentSubject:
                 others += tombstones(
                     [(operation.id, name) for name, one in intents if one.slot], now
                 )
-        return [Set("agent", (operation.agent,), row), *others] if row else others
+        return [agent_rows.update_agent(operation.agent, row), *others] if row else others
 
     async def refuse_cancel(self, store: Store, operation: OperationRecord) -> None:
         """A verb that has closed its agent cannot be cancelled until it has the lock."""
@@ -156,16 +158,17 @@ def _serving(operation: SubjectOperation, progress: Progress, then: AgentState) 
 def _release_writes(operation: SubjectOperation, progress: Progress) -> list[Write]:
     """Rows that the end drops: the reservation, name and edges of an agent that does not exist."""
     end = progress.end
-    reserved = Drop("reservation", (operation.tenant, AGENTS, operation.agent))
+    reserved = quota_rows.drop_reservation(operation.tenant, AGENTS, operation.agent)
     if operation.kind == Verb.CREATE and end is not OperationState.SUCCEEDED:
         steps = [step for name, step in operation.plan.steps.items() if name == CREDENTIALS]
         keys = [operation.new_key(step) for step in steps]
         return [reserved, *_credential_edges(operation.agent, keys)]
     if operation.kind == Verb.DELETE and end is OperationState.SUCCEEDED:
         values: VerbInput = operation.input
-        name = Drop("agent_name", (operation.tenant, values.name))
+        name = agent_rows.drop_name(operation.tenant, values.name)
         edges = [
-            Drop("edge", (owner, EdgeKind.AGENT, operation.agent)) for owner in values.owners or ()
+            edge_rows.drop_edge_between(owner, EdgeKind.AGENT, operation.agent)
+            for owner in values.owners or ()
         ]
         keys = [held.key for held in _lock_result(progress).holds.get(CREDENTIALS, ())]
         return [reserved, name, *edges, *_credential_edges(operation.agent, keys)]
@@ -174,7 +177,7 @@ def _release_writes(operation: SubjectOperation, progress: Progress) -> list[Wri
 
 def _credential_edges(agent: str, keys: Iterable[str]) -> list[Drop]:
     """Drop the edges from an agent to its own credentials, which are removed."""
-    return [Drop("edge", (agent, EdgeKind.CREDENTIAL, key)) for key in keys]
+    return [edge_rows.drop_edge_between(agent, EdgeKind.CREDENTIAL, key) for key in keys]
 
 
 def _lock_result(progress: Progress) -> LockResult:

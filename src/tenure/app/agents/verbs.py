@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from tenure.app.agents import ownership
+from tenure.app.agents import agent_rows, ownership
 from tenure.app.agents.subject import agent_event_row, input_of_row
 from tenure.app.agents.views import holdings_of, stored_spec
 from tenure.app.events import acknowledgements
@@ -37,7 +37,8 @@ from tenure.plans.agents.inputs import (
     plain_fields,
 )
 from tenure.plans.agents.lifecycle import VERBS, read_options
-from tenure.ports.store import Change, Is, Put, Row, Set, WakeHint, Writes
+from tenure.ports import lock_rows, operation_rows
+from tenure.ports.store import Change, Is, Put, WakeHint, Writes
 
 
 async def admit_verb(
@@ -55,7 +56,7 @@ async def admit_verb(
 
     `queue`: if another operation has the agent's lock, the verb is queued and not refused.
     """
-    uid, state, holder = row.uid, row.state, row.operation
+    uid, holder = row.uid, row.operation
     audit_row = audit.entry(
         caller, verb.audit, target=uid, now=now, name=row.name, operation=operation
     )
@@ -68,13 +69,17 @@ async def admit_verb(
         return _enqueue(caller, verb, row, options, operation=operation, audit_row=audit_row)
     generation = row.generation + 1
     start = await _start(plane, caller, verb, row, options, then=then, operation=operation, now=now)
-    lock: Row = {"next": operation} if holder else {"operation": operation, "next": None}
-    as_read: Row = {
-        "generation": row.generation, "state": state, "operation": holder, "next": row.next,
-    }  # fmt: skip
-    guards = (Is("agent", (uid,), as_read), *start.guards)
-    change = {"generation": generation, **start.change, **lock}
-    writes: Writes = (Set("agent", (uid,), change), *start.writes, audit_row)
+    started = agent_rows.start_verb(
+        row,
+        operation,
+        then,
+        epoch=start.input.epoch,
+        is_new=True,
+        waits=holder is not None,
+        now=now,
+    )
+    guards = (Is.of(row, "generation", "state", "operation", "next"), *start.guards)
+    writes: Writes = (started, *start.writes, audit_row)
     closed = [one for one in (holder, queued) if one]
     for one in closed:
         closing = await _notify_lock_holder(plane, one, by=operation, now=now)
@@ -86,10 +91,9 @@ async def admit_verb(
 
 
 class VerbStart(NamedTuple):
-    """The writes of a verb that starts: to the agent's row, to other rows, to its own input."""
+    """The guards of a verb that starts, its writes to other rows, and its own input."""
 
     guards: tuple[Is, ...]
-    change: Row
     writes: Writes
     input: VerbInput
 
@@ -117,8 +121,7 @@ async def _start(
             caller.tenant, uid, operation, then, name=row.name, by=verb.name, now=now
         )
         writes = (event, *writes)
-    change: Row = {"epoch": epoch, "state": then, "updated_at": now}
-    return VerbStart((*guards, *waits.guards), change, writes, values)
+    return VerbStart((*guards, *waits.guards), writes, values)
 
 
 def _state_after(verb: LifecycleVerb, row: NamedAgentRecord, *, queued: str = "") -> AgentState:
@@ -223,15 +226,14 @@ def _enqueue(
             " is never queued; cancel that operation, or delete the agent"
         )
         raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=str(holder))
-    free: Row = {"generation": row.generation, "operation": holder, "next": None}
-    taken: Row = {"generation": generation, "next": operation}
     queued = QueuedInput(
         name=row.name,
         principal=caller.principal,
         was=core.state_if_undone(AgentState(row.state)),
         after=str(holder),
     )
-    guards, writes = (Is("agent", (uid,), free),), (Set("agent", (uid,), taken), audit_row)
+    guards = (Is.of(row, "generation", "operation", "next"),)
+    writes = (lock_rows.wait_for_lock(uid, operation, generation=generation), audit_row)
     return Admission(uid, generation, guards, writes, plain_fields(options, queued))
 
 
@@ -248,17 +250,16 @@ async def start_queued(plane: Plane, row: NamedAgentRecord, operation: Operation
     options = read_options(verb.name, stored)
     then = _state_after(verb, row._replace(next=None))
     start = await _start(plane, caller, verb, row, options, then=then, operation=name, now=now)
-    revision, key = operation.revision, (row.uid,)
-    waits: Row = {"state": row.state, "operation": None, "next": name}
-    mine: Row = {
-        "input": encode({**stored, **plain_fields(start.input)}), "revision": revision + 1,
-    }  # fmt: skip
+    text = encode({**stored, **plain_fields(start.input)})
+    started = agent_rows.start_verb(
+        row, name, then, epoch=start.input.epoch, is_new=False, waits=False, now=now
+    )
     return Change(
         "",
-        (Is("agent", key, waits), Is("operation", (name,), {"revision": revision}), *start.guards),
         (
-            Set("agent", key, {**start.change, "operation": name, "next": None}),
-            Set("operation", (name,), mine),
-            *start.writes,
+            Is.of(row, "state", "operation", "next"),
+            Is.of(operation, "revision"),
+            *start.guards,
         ),
+        (started, operation_rows.change_input(operation, text), *start.writes),
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from tenure.app.agents import ownership
+from tenure.app.agents import edge_rows, ownership
 from tenure.app.agents.views import get_agent_row
 from tenure.app.events import acknowledgements
 from tenure.app.events.cloudevents import EventFilter, parse_types
@@ -215,7 +215,7 @@ async def _ownership_edges(
             raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=agent)
         guards += (Is("agent", (agent,), {"tenant": caller.tenant, "state": about.state}),)
     for uid in dict.fromkeys(one.uid for one in (about, asks) if one is not None):
-        writes += (ownership.put_edge(caller.tenant, uid, EdgeKind.WEBHOOK, name, now=now),)
+        writes += (edge_rows.put_edge(caller.tenant, uid, EdgeKind.WEBHOOK, name, now=now),)
     return ChangePart(guards, writes)
 
 
@@ -313,7 +313,7 @@ async def remove(
     there = Is("subscription", (name,), {"tenant": row["tenant"]})
     drops = [Drop("subscription", (name,)), Drop("cursor", (name,))]
     owners = await ownership.owners_of(plane, name, EdgeKind.WEBHOOK)
-    drops += [ownership.drop_edge(one) for one in owners]
+    drops += [edge_rows.drop_edge(one) for one in owners]
     change = Change("", (there, *guards), (*drops, audit_row))
     refused = await idempotency.commit(plane, change, view)
     if refused is not None and refused.what.table != "subscription":

@@ -17,8 +17,6 @@ from tenure.app.operations.idempotency import IdempotentRequest, identify, valid
 from tenure.app.operations.plane import OperationsPlane
 from tenure.app.operations.reads import get_operation
 from tenure.app.operations.record_change import (
-    JOURNAL,
-    OPERATION_KEY,
     PendingChange,
     encode_stored,
     event_line,
@@ -37,16 +35,9 @@ from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, INPUT_BYTES_MAX
 from tenure.core.operation import OperationState, RecordKind
 from tenure.core.records import AgentRecord
-from tenure.ports.store import Change, Header, Is, Line, Put, Set, WakeHint, Writes, combine_hints
-
-LOCK = Header("agent", ("uid",), ("tenant", "generation", "operation"), adds=True)
-OPERATION = Header(
-    "operation",
-    OPERATION_KEY,
-    ("tenant", "principal", "kind", "plan", "agent", "generation", "state", "revision", "token",
-     "worker", "due_at", "input", "created_at", "updated_at"),
-    adds=True,
-)  # fmt: skip
+from tenure.ports.lock_rows import NEW_LOCK, take_lock
+from tenure.ports.operation_rows import NEW_OPERATION, NEW_RECORD
+from tenure.ports.store import Change, Header, Is, Line, Put, WakeHint, Writes, combine_hints
 
 
 class Accept(Struct, frozen=True):
@@ -164,7 +155,7 @@ def _acceptance(
     now: float,
 ) -> PendingChange:
     """A new operation as it was admitted: its row, first record, event and first intents."""
-    headers = [*admission.headers, OPERATION, JOURNAL, OUTBOX]
+    headers = [*admission.headers, NEW_OPERATION, NEW_RECORD, OUTBOX]
     lines: list[Line] = [
         *admission.lines,
         (handle.id, handle.tenant, principal, handle.kind, handle.plan.digest, handle.agent,
@@ -213,14 +204,14 @@ async def _lock_row(
     row = await plane.store.find(AgentRecord, (uid,)) if command.agent else None
     if row is None:
         line = (uid, command.tenant, 1, operation)
-        return Admission(uid, 1, headers=(LOCK,), lines=(line,), is_new=not command.agent)
+        return Admission(uid, 1, headers=(NEW_LOCK,), lines=(line,), is_new=not command.agent)
     if row.tenant != command.tenant:
         message = f"there is no agent {uid}"
         raise NotFound(message)
     refuse_locked(row)
     generation = row.generation + 1
     guard = Is.of(row, "generation", "operation", "next")
-    write = Set("agent", (uid,), {"generation": generation, "operation": operation})
+    write = take_lock(uid, operation, generation=generation)
     return Admission(uid, generation, (guard,), (write,))
 
 

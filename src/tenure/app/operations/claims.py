@@ -14,6 +14,7 @@ from tenure.core.decisions import unknown_after_claim
 from tenure.core.errors import Defect, StaleToken
 from tenure.core.operation import IntentState, OperationState
 from tenure.core.roles import Caller, Role
+from tenure.ports.operation_rows import claim_operation, claim_step, release_operation
 from tenure.ports.store import Below, Change, Is, Row, Set
 
 
@@ -71,19 +72,16 @@ class SingleClaims:
     ) -> OperationHandle | None:
         """Raise one step's token to this; its siblings go on under theirs."""
         plane = self._require_plane()
-        row: Row = {"token": token}
         intent = handle.intents[step]
         since = unknown_after_claim(
             intent.state, intent.unknown_since, was_called=True, now=plane.store.now()
         )
-        if since != intent.unknown_since:
-            row["unknown_since"] = since
-        key = (handle.id, step)
         guards = (
             Is("operation", (handle.id,), {"token": handle.token}),
-            Is("intent", key, {"token": Below(token)}),
+            Is("intent", (handle.id, step), {"token": Below(token)}),
         )
-        change = Change("", guards, (Set("intent", key, row),))
+        write = claim_step(handle.id, step, intent, token=token, unknown_since=since)
+        change = Change("", guards, (write,))
         if await plane.store.commit(change) is not None:
             raise StaleToken(handle.id)
         again = await self._read(handle.id)
@@ -95,7 +93,7 @@ class SingleClaims:
         """Release the operation with no call running; False if something was recorded meanwhile."""
         columns: Row = {"revision": handle.revision, "token": handle.token, "worker": self._worker}
         guard = Is("operation", (handle.id,), columns)
-        change = Change("", (guard,), (Set("operation", (handle.id,), {"worker": self._resting}),))
+        change = Change("", (guard,), (release_operation(handle.id, worker=self._resting),))
         return await self._require_plane().store.commit(change) is None
 
     async def cancel(self, operation: str) -> None:
@@ -127,21 +125,15 @@ def _claim_writes(
         if intent.state != IntentState.BURNED
     }
     token = 1 + max([handle.token, *(intent.token for intent in open_intents.values())])
-    row: Row = {
-        "worker": worker,
-        "token": token,
-        "revision": handle.revision + 1,
-        "updated_at": now,
-    }
-    if handle.state is OperationState.PENDING:
-        row["state"] = OperationState.RUNNING
-    writes = [Set("operation", (handle.id,), row)]
+    starts = handle.state is OperationState.PENDING
+    writes = [
+        claim_operation(
+            handle.id, worker, token=token, revision=handle.revision + 1, starts=starts, now=now
+        )
+    ]
     for name, intent in open_intents.items():
         since = unknown_after_claim(intent.state, intent.unknown_since, was_called=called, now=now)
-        columns: Row = {"token": token}
-        if since != intent.unknown_since:
-            columns["unknown_since"] = since
-        writes.append(Set("intent", (handle.id, name), columns))
+        writes.append(claim_step(handle.id, name, intent, token=token, unknown_since=since))
     return tuple(writes)
 
 

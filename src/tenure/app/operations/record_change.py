@@ -3,9 +3,9 @@
 Nothing is decided here.  Nothing in memory changes before the change is committed (`apply_to`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -33,26 +33,26 @@ from tenure.core.plain import require_plain_data
 from tenure.core.plan import Step
 from tenure.core.progress import Progress
 from tenure.core.saga import MoveOutcome
+from tenure.ports.operation_rows import (
+    INTENT_HEADERS,
+    NEW_INTENT,
+    NEW_RECORD,
+    OPERATION_HEADERS,
+    POLL,
+    burn_intent,
+    touch_operation,
+)
 from tenure.ports.store import (
     Change,
     Header,
-    HeaderGuard,
     Line,
     Next,
     Row,
-    Set,
     Value,
     WakeHint,
     Write,
 )
 
-OPERATION_KEY, STEP_KEY = ("id",), ("operation", "step")
-JOURNAL = Header(
-    "journal", ("operation", "seq"), ("tenant", "kind", "step", "at", "body"), adds=True
-)
-INTENT = Header(
-    "intent", STEP_KEY, ("tenant", "slot", "key", "state", "token", "attempts", "due_at"), adds=True
-)
 IMPLIED_COLUMNS: Columns = {"state": IntentState.PRESENT}
 """Not written: the record that a step is done implies it (see `OperationHandle.merge`)."""
 SHALLOW = 2 * DEPTH_MAX
@@ -152,7 +152,7 @@ def build_record(
     due_at = _due_at(handle, progress, _intents_after(handle, changes), now) if stuck else 0.0
     columns, values = _operation_columns(handle, progress, state, due_at, kind=kind, now=now)
     guard = (handle.revision,) if token is None else (step, token, handle.revision)
-    headers = [_RECORDS[columns, token is None], JOURNAL, OUTBOX]
+    headers = [OPERATION_HEADERS[columns, token is None], NEW_RECORD, OUTBOX]
     lines: list[Line] = [
         (name, handle.revision + 1, now, *values, *guard),
         (name, journal_length, handle.tenant, kind, step, now, text),
@@ -166,7 +166,7 @@ def build_record(
         changes = changes | decisions.compensate(handle.plan, progress, handle.intents)
     for one, changed in changes.items():
         if changed != IMPLIED_COLUMNS:
-            headers.append(_INTENTS[tuple(changed)])
+            headers.append(INTENT_HEADERS[tuple(changed)])
             lines.append((name, one, *changed.values()))
     writes: list[Write] = []
     if end is not None or state is not handle.state:
@@ -187,38 +187,6 @@ def build_record(
         changes,
         fresh,
     )
-
-
-class _Headers(dict[Any, Header]):
-    """Headers by what varies in them, made at first use."""
-
-    def __init__(self, make: Callable[[Any], Header]) -> None:
-        super().__init__()
-        self._make = make
-
-    def __missing__(self, key: Any) -> Header:  # noqa: ANN401
-        header = self[key] = self._make(key)
-        return header
-
-
-_TOKEN = HeaderGuard("intent", STEP_KEY, ("token",))
-_REVISION = HeaderGuard("operation", OPERATION_KEY, ("revision",))
-
-
-def _record_header(key: tuple[tuple[str, ...], bool]) -> Header:
-    columns, by_command = key
-    guards = (_REVISION,) if by_command else (_TOKEN, _REVISION)
-    columns = ("revision", "updated_at", *columns)
-    return Header("operation", OPERATION_KEY, columns, guards=guards)
-
-
-_RECORDS = _Headers(_record_header)
-"""The operation's own row, by the columns that a record changes beside its revision."""
-_INTENTS = _Headers(partial(Header, "intent", STEP_KEY))
-"""An intent, by the columns that change."""
-_POLL = Header(
-    "operation", OPERATION_KEY, ("due_at", "state", "updated_at"), guards=(_TOKEN, _REVISION)
-)
 
 
 def _operation_columns(
@@ -253,12 +221,12 @@ def _operation_columns(
 
 def _burn(burned: tuple[tuple[str, str], ...], now: float) -> list[Write]:
     """Burn the intents of other operations whose resources this operation has removed."""
-    writes: list[Write] = [Set("intent", other, decisions.REMOVED) for other in burned]
+    writes: list[Write] = [burn_intent(*other) for other in burned]
     writes += tombstones(burned, now)
     others = dict.fromkeys(
         other for other, _ in burned
     )  # `retention` keeps it for a while from now
-    return [*writes, *(Set("operation", (other,), {"updated_at": now}) for other in others)]
+    return [*writes, *(touch_operation(other, now) for other in others)]
 
 
 def intend_stage(
@@ -268,7 +236,7 @@ def intend_stage(
     fresh: list[Intent] = []
     for step in handle.plan.stages[stage]:
         new = Intent(step.name, step.slot, handle.new_key(step), token=handle.token)
-        headers.append(INTENT)
+        headers.append(NEW_INTENT)
         lines.append(
             (handle.id, new.step, handle.tenant, new.slot, new.key, new.state, new.token, 0, 0.0)
         )
@@ -317,7 +285,7 @@ def _record_poll(
     due_at = _due_at(handle, handle.progress, intents, now)
     state = saga.state_of(handle.plan, handle.progress, intents)
     token, columns = handle.intents[step.name].token, outcome.intent
-    headers = (_POLL, _INTENTS[tuple(columns)])
+    headers = (POLL, INTENT_HEADERS[tuple(columns)])
     lines: tuple[Line, ...] = (
         (handle.id, due_at, state, now, step.name, token, handle.revision),
         (handle.id, step.name, *columns.values()),

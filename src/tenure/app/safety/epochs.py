@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from tenure.app.agents import agent_rows
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import every
 from tenure.app.plane import Plane
@@ -105,12 +106,12 @@ async def _write_epoch(plane: Plane, theirs: int) -> None:
         await plane.store.commit(Change("", (), (Set("plane", PLANE_ROW, columns),)))
         return
     async for agent in every(plane.store, AgentRecord):
-        raised: Row = {
-            column: pause.epoch * SPAN + value % SPAN
-            for column in ("generation", "epoch")
-            if (value := getattr(agent, column)) is not None
-        }
-        await plane.store.commit(Change("", (), (Set("agent", (agent.uid,), raised),)))
+        raised = agent_rows.set_numbers(
+            agent,
+            generation=pause.epoch * SPAN + agent.generation % SPAN,
+            epoch=None if agent.epoch is None else pause.epoch * SPAN + agent.epoch % SPAN,
+        )
+        await plane.store.commit(Change("", (), (raised,)))
     await plane.store.begin_epoch(pause.epoch)
     owner = Caller(TENANT, "plane", Role.ADMIN)
     audit_row = entry(

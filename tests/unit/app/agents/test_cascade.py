@@ -14,7 +14,7 @@ import pytest
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.store import sqlite
-from tenure.app.agents import cascade, invocations, owned_kinds, ownership
+from tenure.app.agents import cascade, edge_rows, invocations, owned_kinds, ownership
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.operations import commands as operations
@@ -285,7 +285,7 @@ async def deep(harness, count, *, top="agent-0"):
             "parent": uids[-1],
             "spec": "{}",
         }
-        edge = ownership.put_edge("default", uids[-1], EdgeKind.AGENT, uid, now=0.0)
+        edge = edge_rows.put_edge("default", uids[-1], EdgeKind.AGENT, uid, now=0.0)
         named = Put("agent_name", ("default", name), {"agent": uid})
         await harness.plane.store.commit(Change("", (), (Put("agent", (uid,), row), named, edge)))
         uids.append(uid)
@@ -362,7 +362,7 @@ async def write_graph(tmp_path, count, owns):
     pairs = sorted(owns)
     for start in range(0, len(pairs), 500):
         rows: Any = [
-            ownership.put_edge("default", uid[a], EdgeKind.AGENT, uid[b], now=0.0)
+            edge_rows.put_edge("default", uid[a], EdgeKind.AGENT, uid[b], now=0.0)
             for a, b in pairs[start : start + 500]
         ]
         await store.commit(Change("", (), tuple(rows)))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proofs.agents.lifecycle import CALLER, TENANT, spec_of
-from tenure.app.agents import cascade, owned_kinds, ownership
+from tenure.app.agents import cascade, edge_rows, owned_kinds, ownership
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.events import subscriptions
@@ -168,7 +168,7 @@ async def test_a_deposed_leader_removes_no_subscription(harness):
 @agent_test
 async def test_an_edge_to_a_subscription_that_is_not_there_ends_alone(harness):
     maker = await harness.create_ready("maker")
-    edge = ownership.put_edge(CALLER.tenant, maker, EdgeKind.WEBHOOK, "nowhere", now=0.0)
+    edge = edge_rows.put_edge(CALLER.tenant, maker, EdgeKind.WEBHOOK, "nowhere", now=0.0)
     await harness.plane.store.commit(Change("", (), (edge,)))
     await harness.run_verb("delete", "maker")
     assert await harness.rows("edge") == []

@@ -7,7 +7,7 @@ import pytest
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app import pages
 from tenure.app.agents import commands as agents
-from tenure.app.agents import invocations, owned_kinds, ownership
+from tenure.app.agents import edge_rows, invocations, owned_kinds, ownership
 from tenure.app.events import subscriptions
 from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.operations import reads
@@ -133,7 +133,7 @@ async def test_who_answers_by_a_promise_alone_is_asked_before_it_is_taken_back(h
 async def test_why_an_agent_is_closed_is_true(harness):
     uids = [await harness.create_ready(name) for name in ("one", "two")]
     for owner, target in (uids, reversed(uids)):  # as an earlier release let them
-        edge = ownership.put_edge("default", owner, EdgeKind.AGENT, target, now=0.0)
+        edge = edge_rows.put_edge("default", owner, EdgeKind.AGENT, target, now=0.0)
         parent = Set("agent", (target,), {"parent": owner})
         await harness.plane.store.commit(Change("", (), (edge, parent)))
     with pytest.raises(Conflict, match="agent one is closed: those that own it are owned by each"):
@@ -167,7 +167,7 @@ async def test_another_tenants_subscription_is_nobodys_to_own(harness):
                 target=target,
                 on_delete="revoke",
             )
-    edge = ownership.put_edge(STRANGER.tenant, stranger.agent, EdgeKind.WEBHOOK, theirs, now=0.0)
+    edge = edge_rows.put_edge(STRANGER.tenant, stranger.agent, EdgeKind.WEBHOOK, theirs, now=0.0)
     await harness.plane.store.commit(Change("", (), (edge,)))  # as an earlier release let them
     await harness.run_verb("delete", "maker")
     assert await harness.rows("subscription") == []

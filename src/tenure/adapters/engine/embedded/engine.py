@@ -29,6 +29,7 @@ from tenure.core.retry import HALTED_OPERATION
 from tenure.ports.clock import Clock
 from tenure.ports.engine import L, MoveExecutor
 from tenure.ports.entropy import Entropy
+from tenure.ports.operation_rows import release_operation
 from tenure.ports.store import Change, Drop, Is, Put, Queue, Row, Set, Store, WakeHint
 
 log = logging.getLogger("tenure.engine")
@@ -189,7 +190,7 @@ class EmbeddedEngine(Generic[L]):
         now = self._clock.monotonic()
         for operation in [name for name, until in self._halted_until.items() if until <= now]:
             guard = Is("operation", (operation,), {"worker": self._worker})
-            nobody = Set("operation", (operation,), {"worker": ""})
+            nobody = release_operation(operation)
             wake_hint = WakeHint(operation, unclaimed=True)
             await self._store.commit(Change("", (guard,), (nobody,), wake_hint=wake_hint))
             del self._halted_until[operation]

@@ -10,7 +10,8 @@ from typing import Generic
 from tenure.core.errors import PlanUnknown
 from tenure.core.operation import OPERATION, IntentState, OperationState, OperationTrigger
 from tenure.ports.engine import L, MoveExecutor
-from tenure.ports.store import Change, Is, LoadedOperation, Row, Set, Store, WakeHint
+from tenure.ports.operation_rows import release_operation
+from tenure.ports.store import Change, Is, LoadedOperation, Store, WakeHint
 
 log = logging.getLogger("tenure.engine")
 
@@ -45,18 +46,15 @@ class UnknownPlans(Generic[L]):
             loaded = await self._store.load(operation)
             if loaded is None or loaded.operation.worker != worker:
                 return
-            row_before = loaded.operation
-            same: Row = {"worker": row_before.worker, "revision": row_before.revision}
-            guard = Is("operation", (operation,), same)
-            changes: Row = {"worker": ""}
+            state = ""
             if _was_pending(loaded):
-                changes["state"] = OPERATION.after(
-                    OperationState.RUNNING, OperationTrigger.RELEASED
-                )
+                state = OPERATION.after(OperationState.RUNNING, OperationTrigger.RELEASED)
             change = Change(
-                "", (guard,), (Set("operation", (operation,), changes),),
+                "",
+                (Is.of(loaded.operation, "worker", "revision"),),
+                (release_operation(operation, state=state),),
                 wake_hint=WakeHint(operation, unclaimed=True),
-            )  # fmt: skip
+            )
             if await self._store.commit(change) is None:
                 return
 
