@@ -323,8 +323,8 @@ def events_tell_the_state(agents_state: AgentSnapshot) -> list[str]:
     """The last event of an agent says the state it is in."""
     last: dict[str, str] = {}
     for event in agents_state.kernel.events:
-        if str(event["type"]).startswith("agent."):
-            last[str(event["agent"])] = str(json.loads(str(event["body"]))["state"])
+        if event.type.startswith("agent."):
+            last[event.agent] = str(json.loads(event.body)["state"])
     return [
         f"agent {uid} is {row['state']!s} and the last that was told is {last.get(uid)}"
         for uid, row in agents_state.agents.items()
@@ -337,12 +337,12 @@ def closed_stays_closed(agents_state: AgentSnapshot) -> list[str]:
     wrong: list[str] = []
     newest: dict[str, int] = {}
     for event in agents_state.kernel.events:
-        operation = agents_state.kernel.operations.get(str(event["operation"]))
-        if operation is None or not str(event["type"]).startswith("agent."):
+        operation = agents_state.kernel.operations.get(event.operation)
+        if operation is None or not event.type.startswith("agent."):
             continue
-        uid, generation = str(event["agent"]), operation.generation
+        uid, generation = event.agent, operation.generation
         if generation < newest.get(uid, 0):
-            wrong.append(f"{event['type']!s} of agent {uid} was told by an operation it had closed")
+            wrong.append(f"{event.type} of agent {uid} was told by an operation it had closed")
         newest[uid] = max(generation, newest.get(uid, 0))
     return wrong
 

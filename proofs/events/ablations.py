@@ -7,9 +7,10 @@ from typing import Any
 from proofs.harness.ablation import Ablation, by_name
 from tenure.app.events import cloudevents as app_events
 from tenure.core.events import event_id
+from tenure.core.records import OutboxRecord, ParkedRecord
 from tenure.delivery import outbox
-from tenure.delivery.outbox import DestinationRoute, Lanes, SendResult
-from tenure.ports.store import Change, Row, Set
+from tenure.delivery.outbox import DestinationRoute, E, Lanes, SendResult
+from tenure.ports.store import Change, Set
 from tenure.testing.patches import patched
 
 _send = outbox._send  # noqa: SLF001 (what is switched off)
@@ -19,8 +20,8 @@ def marked_first() -> AbstractContextManager[None]:
     """Move the cursor, then publish."""
 
     async def send(plane: Any, route: DestinationRoute, rows: Any) -> SendResult:
-        if rows and "parked" not in rows[0] and "destination" not in rows[0]:
-            there = Set("cursor", (route.id,), {"position": rows[-1]["position"]})
+        if rows and isinstance(rows[0], OutboxRecord):
+            there = Set("cursor", (route.id,), {"position": rows[-1].position})
             await plane.store.commit(Change("", (), (there,)))
         return await _send(plane, route, rows)
 
@@ -30,7 +31,7 @@ def marked_first() -> AbstractContextManager[None]:
 def newest_first() -> AbstractContextManager[None]:
     """Send whatever of an agent, its newest event first."""
 
-    def heads(lanes: Lanes) -> list[Row]:
+    def heads(lanes: Lanes[E]) -> list[E]:
         return [lane[-1] for lane in lanes.values()]
 
     return patched(outbox, next_of_each_agent=heads)
@@ -49,7 +50,7 @@ def ids_drawn() -> AbstractContextManager[None]:
 def parked_forgotten() -> AbstractContextManager[None]:
     """Send an agent's next event although an earlier one of it is a dead letter."""
 
-    async def none(_plane: Any, _route: DestinationRoute) -> list[Row]:
+    async def none(_plane: Any, _route: DestinationRoute) -> list[ParkedRecord]:
         return []
 
     async def never(

@@ -1,16 +1,15 @@
 """What must hold of the events that a receiver has got, held against the committed ones."""
 
 from collections.abc import Sequence
-from typing import cast
 
+from tenure.core.records import OutboxRecord
 from tenure.ports.bus import Outgoing
-from tenure.ports.store import Row
 
 
-def violations(deliveries: Sequence[Outgoing], rows: Sequence[Row]) -> list[str]:
+def violations(deliveries: Sequence[Outgoing], rows: Sequence[OutboxRecord]) -> list[str]:
     """Every rule of the promise that does not hold."""
     wrong: list[str] = []
-    committed = {(str(row["agent"]), cast(int, row["sequence"])) for row in rows}
+    committed = {(row.agent, row.sequence) for row in rows}
     first: dict[tuple[str, int], str] = {}
     last: dict[str, int] = {}
     for event in deliveries:

@@ -13,6 +13,7 @@ from tenure.app.events.reactions import REACTIONS, React
 from tenure.app.plane import Plane
 from tenure.core.agent import AgentState
 from tenure.core.errors import StaleToken
+from tenure.core.records import AgentRecord, SubscriptionRecord
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
@@ -65,10 +66,10 @@ class LossyDelivery:
     async def violations(self, store: Store) -> list[str]:
         """What has not got out, or outlives the agent that it is about."""
         rows = await store.list_events(limit=10_000)
-        missing = {(str(row["agent"]), int(str(row["sequence"]))) for row in rows} - self.received
+        missing = {(row.agent, row.sequence) for row in rows} - self.received
         wrong = [f"every_event_is_published: {one}" for one in sorted(missing)]
-        for row in await store.list_rows("subscription", {}):
-            agent = await store.find("agent", (str(row["agent"]),))
-            if agent is not None and agent["state"] == AgentState.DELETED:
-                wrong.append(f"no_subscription_outlives_its_agent: {row['name']!s}")
+        for row in await store.list_rows(SubscriptionRecord, {}):
+            agent = await store.find(AgentRecord, (row.agent,))
+            if agent is not None and agent.state == AgentState.DELETED:
+                wrong.append(f"no_subscription_outlives_its_agent: {row.name}")
         return wrong

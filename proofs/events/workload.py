@@ -22,10 +22,10 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.app.agents import commands as agents
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
+from tenure.core.records import CursorRecord, OutboxRecord, ParkedRecord
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Destination, Outgoing
-from tenure.ports.store import Row
 from tenure.testing.fakes import World
 from tenure.testing.faults import Faults
 from tenure.testing.loop import Dead, SeededLoop
@@ -90,20 +90,20 @@ class EventsSimulation(Simulation):
         wrong = await check_agents(self, self.fakes, snapshot, self.client.acknowledged_ids)
         return wrong + violations(self.arrived, await self._events())
 
-    async def _events(self) -> list[Row]:
+    async def _events(self) -> list[OutboxRecord]:
         return list(await self.disk.observer().list_events(limit=10_000))
 
-    async def _has_arrived(self, rows: list[Row]) -> bool:
+    async def _has_arrived(self, rows: list[OutboxRecord]) -> bool:
         store = self.disk.observer()
-        cursor = await store.find("cursor", (SINK,))
-        parked = await store.count_rows("parked", {})
-        return cursor is not None and cursor["position"] == rows[-1]["position"] and not parked
+        cursor = await store.find(CursorRecord, (SINK,))
+        parked = await store.count_rows(ParkedRecord, {})
+        return cursor is not None and cursor.position == rows[-1].position and not parked
 
     async def _take(self, event: Outgoing) -> None:
         """Take an event, unless the profile refuses it; an event that is not committed is wrong."""
         self.profile.refuse(self.schedule.seed, self.loop.time(), event)
         position = int(event.id.partition("-")[0])
-        if await self.disk.observer().find("outbox", (position,)) is None:
+        if await self.disk.observer().find(OutboxRecord, (position,)) is None:
             self.wrong.append(f"uncommitted: {event.id} arrived before it was committed")
         self.arrived.append(event)
 

@@ -4,10 +4,10 @@ Invariants are checked against a snapshot that is read when every operation has 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from tenure.core.records import IntentRecord, JournalRecord, OperationRecord
-from tenure.ports.store import Row, Store
+from tenure.core.records import IntentRecord, JournalRecord, OperationRecord, OutboxRecord
+from tenure.ports.store import Store
 from tenure.testing.loop import Trace
 
 PAGE = 1_000
@@ -20,7 +20,7 @@ class Snapshot(NamedTuple):
     operations: Mapping[str, OperationRecord]
     journals: Mapping[str, Sequence[JournalRecord]]
     intents: Mapping[str, Sequence[IntentRecord]]
-    events: Sequence[Row]
+    events: Sequence[OutboxRecord]
     active: Mapping[str, str]
     """The operation that has the lock of each agent, for agents that have operations."""
 
@@ -56,11 +56,11 @@ async def read_snapshot(store: Store, *, tenant: str = TENANT) -> Snapshot:
         agent = row.agent
         if agent not in active and (holder := await store.find("agent", (agent,))):
             active[agent] = str(holder["operation"])
-    events: list[Row] = []
+    events: list[OutboxRecord] = []
     position = 0
     while more := await store.list_events(after=position, limit=PAGE):
         events += more
-        position = cast(int, more[-1]["position"])
+        position = more[-1].position
     return Snapshot(operations, journals, intents, events, active)
 
 

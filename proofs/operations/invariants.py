@@ -235,11 +235,11 @@ def events_tell_the_journal(evidence: Evidence) -> list[str]:
     told: dict[str, list[tuple[object, ...]]] = defaultdict(list)
     wrong: list[str] = []
     for event in evidence.snapshot.events:
-        body = json.loads(str(event["body"]))
-        told[str(event["operation"])].append((body["record"], body["step"], event["at"]))
+        body = json.loads(event.body)
+        told[event.operation].append((body["record"], body["step"], event.at))
         kind = event_of(RecordKind(body["record"]), OperationState(body["state"]))
-        if event["type"] != kind:
-            wrong.append(f"event {event['position']!s} is {event['type']!s}, not {kind}")
+        if event.type != kind:
+            wrong.append(f"event {event.position} is {event.type}, not {kind}")
     for name, journal in evidence.snapshot.journals.items():
         wanted = [(row.kind, row.step, row.at) for row in journal]
         if told.pop(name, []) != wanted:

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from tenure.app.plane import Plane
 from tenure.core.errors import Invalid, PlanUnknown
 from tenure.core.records import OperationRecord, PlaneRecord, PlanRecord
-from tenure.ports.store import Change, Drop, Put, Row
+from tenure.ports import plane_rows
+from tenure.ports.plane_rows import HOME_ROW, PLANE_ROW
+from tenure.ports.store import Change, Row
 
 log = logging.getLogger("tenure.plane")
-PLANE_ROW = ("this",)
-"""The key of the row that names the plane of this store."""
-HOME_ROW = ("home",)
-"""The key of the row that names the home of its processes, if several share a store."""
 
 
 async def prepare(plane: Plane, *, new_home: bool = False) -> None:
@@ -27,15 +25,14 @@ async def prepare(plane: Plane, *, new_home: bool = False) -> None:
     await _refuse_another_planes_store(plane)
     if plane.home and not new_home:
         kept = await plane.store.find(PlaneRecord, HOME_ROW)
-        refuse_another_home(plane.home, str(kept.name) if kept is not None else "")
+        refuse_another_home(plane.home, kept.name if kept is not None else "")
     _refuse_unknown_providers(plane)
     await _refuse_unknown_plans(plane)
-    await plane.store.commit(Change("", (), (Put("plane", PLANE_ROW, {"name": plane.id}),)))
+    await plane.store.commit(Change("", (), (plane_rows.put_note(PLANE_ROW, plane.id),)))
     if plane.home:
         await _keep_home(plane, new_home=new_home)
     for plan in plane.catalogue:
-        row: Row = {"name": plan.name, "version": plan.version, "body": plan.body()}
-        await plane.store.commit(Change("", (), (Put("plan", (plan.digest,), row),)))
+        await plane.store.commit(Change("", (), (plane_rows.put_plan(plan),)))
 
 
 async def _refuse_another_planes_store(plane: Plane) -> None:
@@ -64,12 +61,12 @@ def refuse_another_home(mine: str, theirs: str) -> None:
 
 async def _keep_home(plane: Plane, *, new_home: bool) -> None:
     """Write the home's name to the store; refused if another home has written its name first."""
-    name: Row = {"name": plane.home}
     if new_home:
-        await plane.store.commit(Change("", (), (Drop("plane", HOME_ROW),)))
-    refused = await plane.store.commit(Change("", (), (Put("plane", HOME_ROW, name),)))
-    if refused is not None and refused.row is not None:
-        refuse_another_home(plane.home, str(refused.row["name"]))
+        await plane.store.commit(Change("", (), (plane_rows.drop_note(HOME_ROW),)))
+    refused = await plane.store.commit(Change("", (), (plane_rows.put_note(HOME_ROW, plane.home),)))
+    first = None if refused is None else refused.found(PlaneRecord)
+    if first is not None:
+        refuse_another_home(plane.home, first.name)
 
 
 def _refuse_unknown_providers(plane: Plane) -> None:

@@ -9,13 +9,13 @@ hint: it may be lost, and every destination also polls from time to time.
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Final
 
 from tenure.app.plane import Plane
 from tenure.app.wakeups import Wakeup
 from tenure.core.errors import StoreError
+from tenure.core.records import OutboxRecord
 from tenure.delivery.outbox import DeliveryResult, DestinationRoute, SkippedRange
-from tenure.ports.store import Row
 
 log = logging.getLogger("tenure.reconcilers")
 POLL_SECONDS, IDLE_POLL_SECONDS = 1.0, 30.0
@@ -124,20 +124,20 @@ class Dispatcher:
             else:
                 await asyncio.sleep(0)
 
-    def _wake_subscribers(self, rows: Sequence[Row]) -> None:
+    def _wake_subscribers(self, rows: Sequence[OutboxRecord]) -> None:
         """Wake every destination that subscribes to one of these events, and advance."""
         if not rows:
             return
         newest = rows[::-1]
-        of_tenants: dict[str, list[Row]] = {}
+        of_tenants: dict[str, list[OutboxRecord]] = {}
         for row in newest:
-            of_tenants.setdefault(str(row["tenant"]), []).append(row)
+            of_tenants.setdefault(row.tenant, []).append(row)
         for tenant, found in (("", newest), *of_tenants.items()):
             for watch in self._watches.get(tenant, {}).values():
                 own = next((row for row in found if watch.route.has(row)), None)
                 if own is not None:
-                    self._wake(watch, cast(int, own["position"]))
-        self._position = cast(int, newest[0]["position"])
+                    self._wake(watch, own.position)
+        self._position = newest[0].position
         self._count += len(rows)
 
     def _wake(self, watch: DestinationWatch, own: int) -> None:

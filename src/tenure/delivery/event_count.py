@@ -5,7 +5,6 @@ events, so it knows how many go, and it reads new events from the feed as every 
 """
 
 from collections.abc import Collection, Mapping
-from typing import cast
 
 from tenure.app.plane import Plane
 from tenure.ports.store import TenantEvents
@@ -36,10 +35,9 @@ class EventCounts:
             self._token, self._position = token, position
         while rows := await plane.feed.more(self._position, limit=PAGE, tenant=READER):
             for row in rows:
-                tenant, position = str(row["tenant"]), cast(int, row["position"])
-                known = self._tenants.get(tenant, TenantEvents(0, position))
-                self._tenants[tenant] = TenantEvents(known.total + 1, known.oldest)
-            self._position = cast(int, rows[-1]["position"])
+                known = self._tenants.get(row.tenant, TenantEvents(0, row.position))
+                self._tenants[row.tenant] = TenantEvents(known.total + 1, known.oldest)
+            self._position = rows[-1].position
         return self._tenants
 
     def before_oldest(self, tenant: str) -> int:

@@ -14,8 +14,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar
 
+from tenure.app.events import delivery_rows
 from tenure.app.events.cloudevents import EventFilter, outgoing
 from tenure.app.pages import every
 from tenure.app.plane import Plane
@@ -24,10 +25,17 @@ from tenure.core.limits import (
     DETAIL_CHARACTERS_MAX,
     LETTERS_MAX,
 )
+from tenure.core.records import (
+    CursorRecord,
+    EventRecord,
+    LetterRecord,
+    OutboxRecord,
+    ParkedRecord,
+)
 from tenure.core.retry import DESTINATION, PARKED_STREAM, RetryPolicy
 from tenure.core.subscription import REACTION
 from tenure.ports.bus import Bus, DeliveryVerdict, Destination, Outgoing, Receipt
-from tenure.ports.store import Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Change, Drop, Is, Put, Set
 from tenure.reconcilers.leader import Leader
 
 log = logging.getLogger("tenure.reconcilers")
@@ -96,9 +104,9 @@ class DestinationRoute:
         """The key of its cursor."""
         return self.destination.id
 
-    def has(self, row: Row) -> bool:
+    def has(self, event: EventRecord) -> bool:
         """Whether it subscribes to this event."""
-        return (not self.tenant or row["tenant"] == self.tenant) and self.event_filter.has(row)
+        return (not self.tenant or event.tenant == self.tenant) and self.event_filter.has(event)
 
 
 # --- one destination ------------------------------------------------------------------------------
@@ -113,88 +121,83 @@ async def deliver_page(
     leads by now; then nothing was written.
     """
     limit, now = route.page, plane.store.now()
-    cursor = await plane.store.find("cursor", (route.id,))
+    cursor = await plane.store.find(CursorRecord, (route.id,))
     if cursor is None:
         return DeliveryResult()
-    due_at = cast(float, cursor["due_at"])
-    if not _is_due(due_at, now):
-        return DeliveryResult(retry_at=due_at, backs_off=True)
+    if not _is_due(cursor.due_at, now):
+        return DeliveryResult(retry_at=cursor.due_at, backs_off=True)
     retried = await _retry_parked(plane, leader, route, now)
-    position = cast(int, cursor["position"])
-    start = skipped.position or position
+    start = skipped.position or cursor.position
     rows = await plane.feed.after(start, limit=limit + 1)
     if not rows:
         result = retried._replace(skipped=skipped, read_to=start)
-        return await _skip_events(plane, leader, route, cursor, result)
-    parked = {str(row["agent"]): row["since"] for row in await _list_parked(plane, route)}
-    letters = await plane.store.count_rows("letter", {"destination": route.id}) if parked else 0
+        return await _skip_events(plane, leader, cursor, result)
+    parked = {stream.agent: stream for stream in await _list_parked(plane, route)}
+    letters = await _count_letters(plane, route) if parked else 0
     limit = _count_with_room(route, rows[:limit], LETTERS_MAX - letters)
     if not limit:
-        return await _back_off(plane, leader, route, cursor, NO_ROOM)
+        return await _back_off(plane, leader, cursor, NO_ROOM)
     more, rows = len(rows) > limit, rows[:limit]
     mine = [row for row in rows if route.has(row)]
-    last = cast(int, rows[-1]["position"])
+    last = rows[-1].position
     if not mine:
         skipped = SkippedRange(last, skipped.events + len(rows))
         result = retried._replace(skipped=skipped, read_to=last, more=more)
-        return await _skip_events(plane, leader, route, cursor, result)
-    due = [row for row in mine if row["agent"] not in parked]
+        return await _skip_events(plane, leader, cursor, result)
+    due = [row for row in mine if row.agent not in parked]
     _count_retries(plane, route, due, cursor)
-    isolates = more and cast(int, cursor["attempts"]) + 1 >= ISOLATION_ATTEMPTS
+    isolates = more and cursor.attempts + 1 >= ISOLATION_ATTEMPTS
     is_alive = isolates and await _accepts_other_agents(plane, route, due, parked.keys(), last)
     sent = await _send(plane, route, due)
     if sent.failed and not (sent.delivered or sent.refused or is_alive):
-        return await _back_off(plane, leader, route, cursor, sent)
-    unsent = [row for row in mine if row["agent"] in parked or row["position"] in sent.unsent]
+        return await _back_off(plane, leader, cursor, sent)
+    unsent = [row for row in mine if row.agent in parked or row.position in sent.unsent]
     parks = [_park(plane, route, agent, receipt, now) for agent, receipt in sent.failed.items()]
-    writes: list[Put | Set | Drop] = [_letter(route, row) for row in unsent]
-    writes += [*parks, _advance_cursor(route, cursor, last)]
+    writes: list[Put | Set | Drop] = [delivery_rows.put_letter(route.id, row) for row in unsent]
+    writes += [delivery_rows.put_stream(stream) for stream in parks]
+    writes.append(delivery_rows.advance_cursor(cursor, last))
     # Guards: no letter is added to a stream that was discarded meanwhile.
-    agents = {str(row["agent"]) for row in unsent} & parked.keys()
-    streams = [Is("parked", (route.id, agent), {"since": parked[agent]}) for agent in agents]
-    if not await _commit(plane, leader, route, position, writes, guards=streams):
+    agents = {row.agent for row in unsent} & parked.keys()
+    streams = [delivery_rows.stream_is_parked(parked[agent]) for agent in agents]
+    if not await _commit(plane, leader, cursor, writes, guards=streams):
         return retried._replace(more=True)
     seen, delivered = retried.seen + len(mine), retried.delivered + sent.delivered
-    times = [cast(float, park.row["due_at"]) for park in parks]
+    times = [stream.due_at for stream in parks if stream.due_at is not None]
     times += [] if retried.retry_at is None else [retried.retry_at]
     has_parked, retry_at = retried.parked or bool(parks), min(times, default=None)
     return DeliveryResult(seen, delivered, retry_at, more=more, read_to=last, parked=has_parked)
 
 
 async def _skip_events(
-    plane: Plane, leader: Leader, route: DestinationRoute, cursor: Row, result: DeliveryResult
+    plane: Plane, leader: Leader, cursor: CursorRecord, result: DeliveryResult
 ) -> DeliveryResult:
     """The page had no event of its own: remember that, and move the cursor if it was much."""
     if result.skipped.events < SKIPPED_MAX:
         return result
-    moved = _advance_cursor(route, cursor, result.skipped.position)
-    await _commit(plane, leader, route, cast(int, cursor["position"]), [moved])
+    moved = delivery_rows.advance_cursor(cursor, result.skipped.position)
+    await _commit(plane, leader, cursor, [moved])
     return result._replace(skipped=NONE_SKIPPED)
 
 
 async def _accepts_other_agents(
-    plane: Plane, route: DestinationRoute, due: Sequence[Row], parked: Collection[str], last: int
+    plane: Plane,
+    route: DestinationRoute,
+    due: Sequence[OutboxRecord],
+    parked: Collection[str],
+    last: int,
 ) -> bool:
     """Whether the destination accepts an event of an agent that is not failing.
 
     Then the failing agents are at fault, not the destination.  That event is sent early, and once
     more in its order.  If no other agent has events, a single failing agent counts as at fault.
     """
-    failing = {str(row["agent"]) for row in due}
+    failing = {row.agent for row in due}
     rows = [row for row in await plane.feed.after(last, limit=SKIPPED_MAX) if route.has(row)]
-    others = [row for row in rows if row["agent"] not in failing and row["agent"] not in parked]
+    others = [row for row in rows if row.agent not in failing and row.agent not in parked]
     if not others:
         return len(failing) == 1
     sent = await _send(plane, route, others[:1])
     return bool(sent.delivered or sent.refused)
-
-
-def _advance_cursor(route: DestinationRoute, cursor: Row, last: int) -> Set:
-    """The destination has received everything up to `last`, so it does not fail any more."""
-    columns: Row = {"position": last}
-    if cursor["attempts"]:
-        columns |= {"attempts": 0, "due_at": 0.0, "why": "", "since": None}
-    return Set("cursor", (route.id,), columns)
 
 
 class SendResult(NamedTuple):
@@ -204,7 +207,7 @@ class SendResult(NamedTuple):
     refused: int = 0
     failed: Mapping[str, Receipt] = {}
     """Agents that had an event which was not accepted, with its receipt."""
-    unsent: frozenset[object] = frozenset()
+    unsent: frozenset[int] = frozenset()
     """Positions of events that were not accepted, or not sent because an earlier one was not."""
 
 
@@ -217,23 +220,25 @@ NO_ROOM = SendResult(
     }
 )
 """Nothing was sent, since there is no room for dead letters."""
-Lanes = dict[str, list[Row]]
+E = TypeVar("E", OutboxRecord, LetterRecord)
+Lanes = dict[str, list[E]]
+"""The events of each agent, in their order."""
 
 
-async def _send(plane: Plane, route: DestinationRoute, rows: Sequence[Row]) -> SendResult:
+async def _send(plane: Plane, route: DestinationRoute, rows: Sequence[E]) -> SendResult:
     """Send each agent's events one after the other, and those of different agents together."""
-    lanes: Lanes = {}
+    lanes: Lanes[E] = {}
     for row in rows:
-        lanes.setdefault(str(row["agent"]), []).append(row)
+        lanes.setdefault(row.agent, []).append(row)
     delivered = refused = 0
     failed: dict[str, Receipt] = {}
-    unsent: list[object] = []
+    unsent: list[int] = []
     while lanes:
         batch = next_of_each_agent(lanes)
         receipts = await publish(route, await _encode_events(plane, batch))
         _count(plane, route, batch, receipts)
         for row, receipt in zip(batch, receipts, strict=True):
-            agent = str(row["agent"])
+            agent = row.agent
             if receipt.verdict is DeliveryVerdict.DELIVERED:
                 delivered += 1
                 lanes[agent].remove(row)
@@ -242,30 +247,32 @@ async def _send(plane: Plane, route: DestinationRoute, rows: Sequence[Row]) -> S
                 continue
             refused += receipt.verdict is DeliveryVerdict.REFUSED
             failed[agent] = receipt
-            unsent += [one["position"] for one in lanes.pop(agent)]
+            unsent += [one.position for one in lanes.pop(agent)]
     return SendResult(delivered, refused, failed, frozenset(unsent))
 
 
-def _count_retries(plane: Plane, route: DestinationRoute, rows: Sequence[Row], cursor: Row) -> None:
+def _count_retries(
+    plane: Plane, route: DestinationRoute, rows: Sequence[OutboxRecord], cursor: CursorRecord
+) -> None:
     """After a failed attempt the first event of each agent was sent before."""
-    if cursor["attempts"]:
-        plane.deliveries.retries[route.kind] += len({row["agent"] for row in rows})
+    if cursor.attempts:
+        plane.deliveries.retries[route.kind] += len({row.agent for row in rows})
 
 
 def _count(
-    plane: Plane, route: DestinationRoute, batch: Sequence[Row], receipts: Sequence[Receipt]
+    plane: Plane, route: DestinationRoute, batch: Sequence[EventRecord], receipts: Sequence[Receipt]
 ) -> None:
     now = plane.store.now()
     for row, receipt in zip(batch, receipts, strict=True):
-        plane.deliveries.add(route.kind, receipt.verdict, now - cast(float, row["at"]))
+        plane.deliveries.add(route.kind, receipt.verdict, now - row.at)
 
 
-def next_of_each_agent(lanes: Lanes) -> list[Row]:
+def next_of_each_agent(lanes: Lanes[E]) -> list[E]:
     """The next event of each agent: an agent's second one waits for the receipt of its first."""
     return [lane[0] for lane in lanes.values()]
 
 
-async def _encode_events(plane: Plane, rows: Sequence[Row]) -> list[Outgoing]:
+async def _encode_events(plane: Plane, rows: Sequence[EventRecord]) -> list[Outgoing]:
     """Events as they are sent; other tasks get the loop from time to time."""
     encoded: list[Outgoing] = []
     for start in range(0, len(rows), EVENTS_PER_YIELD):
@@ -292,37 +299,34 @@ async def publish(route: DestinationRoute, events: Sequence[Outgoing]) -> Sequen
 
 
 async def _back_off(
-    plane: Plane, leader: Leader, route: DestinationRoute, cursor: Row, sent: SendResult
+    plane: Plane, leader: Leader, cursor: CursorRecord, sent: SendResult
 ) -> DeliveryResult:
     """The destination accepts nothing: pause, longer each time, and note why and since when."""
-    now, attempts = plane.store.now(), cast(int, cursor["attempts"]) + 1
+    now, attempts = plane.store.now(), cursor.attempts + 1
     requested = max(receipt.retry_seconds for receipt in sent.failed.values())
     why = next(receipt.why for receipt in sent.failed.values())
     wait = _wait(plane, DESTINATION, attempts)
     due_at = now + max(wait, min(requested, PARKED_STREAM.cap_seconds))
-    columns: Row = {
-        "attempts": attempts, "due_at": due_at, "why": why[:DETAIL_CHARACTERS_MAX],
-        "since": cursor["since"] or now,
-    }  # fmt: skip
-    position = cast(int, cursor["position"])
-    await _commit(plane, leader, route, position, [Set("cursor", (route.id,), columns)])
+    write = delivery_rows.back_off_cursor(
+        cursor, attempts=attempts, due_at=due_at, why=why[:DETAIL_CHARACTERS_MAX], now=now
+    )
+    await _commit(plane, leader, cursor, [write])
     return DeliveryResult(seen=len(sent.failed), retry_at=due_at, backs_off=True)
 
 
 async def _commit(
     plane: Plane,
     leader: Leader,
-    route: DestinationRoute,
-    position: int,
+    cursor: CursorRecord,
     writes: Sequence[Put | Set | Drop],
     *,
     guards: Sequence[Is] = (),
 ) -> bool:
     """Commit if this process leads and the cursor and `guards` still hold; whether they did."""
-    all_guards = (leader.guard, Is("cursor", (route.id,), {"position": position}), *guards)
+    all_guards = (leader.guard, delivery_rows.cursor_is_at(cursor), *guards)
     refused = await plane.store.commit(Change("", all_guards, tuple(writes)))
     if refused is not None and refused.what.table == "lease":
-        raise StaleToken(route.id)
+        raise StaleToken(cursor.destination)
     return refused is None
 
 
@@ -338,26 +342,24 @@ def _wait(plane: Plane, policy: RetryPolicy, attempts: int) -> float:
 # --- parked streams -------------------------------------------------------------------------------
 
 
-def _letter(route: DestinationRoute, row: Row) -> Put:
-    key = (route.id, str(row["agent"]), cast(int, row["position"]))
-    columns = ("tenant", "operation", "type", "at", "body", "sequence")
-    return Put("letter", key, {name: row[name] for name in columns})
-
-
-def _park(plane: Plane, route: DestinationRoute, agent: str, receipt: Receipt, now: float) -> Put:
+def _park(
+    plane: Plane, route: DestinationRoute, agent: str, receipt: Receipt, now: float
+) -> ParkedRecord:
     """From here on this agent's events become dead letters of this destination."""
-    row: Row = {
-        "attempts": 1, "due_at": now + _wait(plane, PARKED_STREAM, 1),
-        "why": receipt.why[:DETAIL_CHARACTERS_MAX], "since": now,
-    }  # fmt: skip
-    return Put("parked", (route.id, agent), row)
+    due_at = now + _wait(plane, PARKED_STREAM, 1)
+    why = receipt.why[:DETAIL_CHARACTERS_MAX]
+    return ParkedRecord(route.id, agent, attempts=1, due_at=due_at, why=why, since=now)
 
 
-async def _list_parked(plane: Plane, route: DestinationRoute) -> list[Row]:
-    return [row async for row in every(plane.store, "parked", {"destination": route.id})]
+async def _list_parked(plane: Plane, route: DestinationRoute) -> list[ParkedRecord]:
+    return [row async for row in every(plane.store, ParkedRecord, {"destination": route.id})]
 
 
-def _count_with_room(route: DestinationRoute, rows: Sequence[Row], room: int) -> int:
+async def _count_letters(plane: Plane, route: DestinationRoute) -> int:
+    return await plane.store.count_rows(LetterRecord, {"destination": route.id})
+
+
+def _count_with_room(route: DestinationRoute, rows: Sequence[OutboxRecord], room: int) -> int:
     """How many of the rows to send, so that there is room if all of them become dead letters."""
     if len(rows) <= room:
         return len(rows)
@@ -376,7 +378,7 @@ async def _retry_parked(
     retry_at: float | None = None
     streams = await _list_parked(plane, route)
     for stream in streams:
-        due_at = cast("float | None", stream["due_at"])
+        due_at = stream.due_at
         if due_at is None:
             continue
         if _is_due(due_at, now):
@@ -389,32 +391,30 @@ async def _retry_parked(
 
 
 async def _retry(
-    plane: Plane, leader: Leader, route: DestinationRoute, stream: Row, now: float
+    plane: Plane, leader: Leader, route: DestinationRoute, stream: ParkedRecord, now: float
 ) -> tuple[int, float | None]:
     """Send a stream's dead letters again: how many were delivered, and when to try the rest."""
-    agent = str(stream["agent"])
-    columns: Row = {"destination": route.id, "agent": agent}
-    rows = await plane.store.list_rows("letter", columns, limit=PAGE)
+    columns = {"destination": route.id, "agent": stream.agent}
+    rows = await plane.store.list_rows(LetterRecord, columns, limit=PAGE)
     plane.deliveries.retries[route.kind] += bool(rows)
     sent = await _send(plane, route, rows)
-    key = (route.id, agent)
     writes: list[Put | Set | Drop] = [
-        Drop("letter", (*key, cast(int, row["position"])))
-        for row in rows
-        if row["position"] not in sent.unsent
+        delivery_rows.drop_letter(row) for row in rows if row.position not in sent.unsent
     ]
     due_at: float | None = None
     if sent.failed:
-        attempts = cast(int, stream["attempts"]) + 1
+        attempts = stream.attempts + 1
         wait = _wait(plane, PARKED_STREAM, attempts)
         due_at = now + wait if attempts < PARKED_ATTEMPTS_MAX else None
-        why = sent.failed[agent].why[:DETAIL_CHARACTERS_MAX]
-        writes.append(Set("parked", key, {"attempts": attempts, "due_at": due_at, "why": why}))
+        why = sent.failed[stream.agent].why[:DETAIL_CHARACTERS_MAX]
+        writes.append(
+            delivery_rows.retry_stream_later(stream, attempts=attempts, due_at=due_at, why=why)
+        )
     elif len(rows) < PAGE:
-        writes.append(Drop("parked", key))
+        writes.append(delivery_rows.drop_stream(stream))
     else:
         due_at = now  # there are more letters
-    guards = (leader.guard, Is("parked", key, {"attempts": stream["attempts"]}))
+    guards = (leader.guard, delivery_rows.stream_was_tried(stream))
     refused = await plane.store.commit(Change("", guards, tuple(writes)))
     if refused is not None and refused.what.table == "lease":
         raise StaleToken(route.id)

@@ -13,11 +13,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from tenure.app.events import subscriptions
+from tenure.app.events import delivery_rows, subscriptions
 from tenure.app.events.acknowledgements import filter_of
 from tenure.app.plane import Plane
 from tenure.concurrency import background, cancel_and_wait
 from tenure.core.errors import StaleToken, StoreError
+from tenure.core.records import SubscriptionRecord
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.dispatcher import (
     ERROR_PAUSE_SECONDS,
@@ -30,7 +31,7 @@ from tenure.delivery.dispatcher import (
 from tenure.delivery.outbox import NONE_SKIPPED, DeliveryResult, DestinationRoute, deliver_page
 from tenure.delivery.retention import Retention, RetentionLimits
 from tenure.ports.bus import Bus, DeliveryVerdict, Destination, Outgoing, Receipt
-from tenure.ports.store import Change, Put, Row
+from tenure.ports.store import Change
 from tenure.reconcilers.leader import TTL_SECONDS, Leader
 
 log = logging.getLogger("tenure.reconcilers")
@@ -106,32 +107,30 @@ class Relay:
         """Every destination, with its revision."""
         found = {name: (0, route) for name, route in self._always.items()}
         for row in await subscriptions.rows_of(self._plane):
-            if row["kind"] != SubscriptionKind.PULL:
-                name, revision = str(row["id"]), int(str(row["revision"]))
-                known = self._routes.get(name)
-                if known is None or known[0] != revision:
-                    known = (revision, self._route(row))
-                found[name] = known
+            if row.kind != SubscriptionKind.PULL:
+                known = self._routes.get(row.id)
+                if known is None or known[0] != row.revision:
+                    known = (row.revision, self._route(row))
+                found[row.id] = known
         self._routes = found
         return found
 
     async def _destinations(self) -> dict[str, DestinationRoute]:
         return {name: route for name, (_, route) in (await self.routes()).items()}
 
-    def _route(self, row: Row) -> DestinationRoute:
-        kind = SubscriptionKind(str(row["kind"]))
+    def _route(self, row: SubscriptionRecord) -> DestinationRoute:
+        kind = SubscriptionKind(row.kind)
         bus = self._buses.get(kind, NO_NATS)
         secrets = partial(subscriptions.secrets_of, self._plane, row)
-        tenant = str(row["tenant"])
-        destination = Destination(str(row["id"]), str(row["target"]), tenant=tenant)
+        destination = Destination(row.id, row.target, tenant=row.tenant)
         return DestinationRoute(
-            destination, bus, filter_of(row), tenant, secrets=secrets, kind=kind
+            destination, bus, filter_of(row), row.tenant, secrets=secrets, kind=kind
         )
 
     async def begin(self) -> None:
         """Make the cursors of the destinations that are always there, unless they exist."""
         for name in self._always:
-            put = Put("cursor", (name,), subscriptions.NEW_CURSOR)
+            put = delivery_rows.put_cursor(name)
             await self._plane.store.commit(Change("", (), (put,)))
 
     async def tick(self) -> DeliveryResult:

@@ -14,19 +14,20 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
+from tenure.app.events import delivery_rows
 from tenure.app.events.cloudevents import TRIMMED, EventFilter, trimmed_cursor
 from tenure.app.events.deliveries import AGE, BOUND
-from tenure.app.events.subscriptions import NEW_CURSOR
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.errors import StaleToken
 from tenure.core.limits import OUTBOX_MAX, OUTBOX_SECONDS, OUTBOX_TENANT_MAX
+from tenure.core.records import CursorRecord, OutboxRecord
 from tenure.core.subscription import REACTION
 from tenure.delivery.event_count import EventCounts, bound_for_each
 from tenure.delivery.outbox import DestinationRoute
-from tenure.ports.store import Change, Drop, Put, Row, Set
+from tenure.ports.store import Change, Drop, Put, Set
 from tenure.reconcilers.leader import Leader
 
 log = logging.getLogger("tenure.reconcilers")
@@ -69,11 +70,11 @@ class Subscriber(NamedTuple):
     position: int
     """Its cursor."""
 
-    def needs(self, row: Row) -> bool:
+    def needs(self, row: OutboxRecord) -> bool:
         """Whether it is still to receive this event."""
         return (
-            self.position < cast(int, row["position"])
-            and (not self.tenant or self.tenant == row["tenant"])
+            self.position < row.position
+            and (not self.tenant or self.tenant == row.tenant)
             and self.event_filter.has(row)
         )
 
@@ -129,7 +130,7 @@ class Retention:
 
     async def _subscribers(self) -> "Subscribers":
         """Every destination with a cursor, read in an order that finds the route of each cursor."""
-        cursors = [row async for row in every(self._plane.store, "cursor")]
+        cursors = [row async for row in every(self._plane.store, CursorRecord)]
         routes = await self._routes()
         return Subscribers(cursors, routes)
 
@@ -149,7 +150,7 @@ class Retention:
             if len(old) < PAGE:
                 self._walk_position = 0
                 break
-            self._walk_position = _position(old[-1])
+            self._walk_position = old[-1].position
             await asyncio.sleep(0)
         return dropped
 
@@ -158,10 +159,10 @@ class Retention:
         dropped, position = 0, min(map(self._counts.before_oldest, excess), default=0)
         while excess:
             page = await self._plane.store.list_events(after=position, limit=PAGE)
-            drops: list[Row] = []
+            drops: list[OutboxRecord] = []
             for row in page:
-                if excess[tenant := str(row["tenant"])]:
-                    excess[tenant] -= 1
+                if excess[row.tenant]:
+                    excess[row.tenant] -= 1
                     drops.append(row)
             if drops and not await self._drop(drops, subscribers, BOUND):
                 return dropped
@@ -171,20 +172,20 @@ class Retention:
                 break
             if self._is_over():
                 return dropped
-            position = _position(page[-1])
+            position = page[-1].position
             await asyncio.sleep(0)
         if excess:  # there were fewer events than were counted
             self._counts.forget()
         return dropped
 
-    async def _excess(self, first: Row) -> Counter[str]:
+    async def _excess(self, first: OutboxRecord) -> Counter[str]:
         """How many events each tenant has beyond its bound.
 
         Positions grow by one or more for each event, so only where they span a bound can a tenant
         have more.  Counts are followed from half of that on: near the bound they are known.
         """
         _, tenant_max, all_max = self.limits
-        span = await self._plane.feed.head() - _position(first)
+        span = await self._plane.feed.head() - first.position
         if 2 * span < min(tenant_max, all_max):
             self._counts.forget()
             return Counter()
@@ -193,26 +194,27 @@ class Retention:
         bound = bound_for_each(counts, tenant_max=tenant_max, all_max=all_max)
         return +Counter({name: one.total - bound for name, one in tenants.items()})
 
-    async def _drop(self, rows: Sequence[Row], subscribers: "Subscribers", reason: str) -> bool:
+    async def _drop(
+        self, rows: Sequence[OutboxRecord], subscribers: "Subscribers", reason: str
+    ) -> bool:
         """Drop these events in one commit that also counts them as missed where needed.
 
         False if a destination was deleted meanwhile: then nothing was written.
         """
         plane = self._plane
-        writes: list[Put | Set | Drop] = [Drop("outbox", (_position(row),)) for row in rows]
+        writes: list[Put | Set | Drop] = [Drop("outbox", (row.position,)) for row in rows]
         missed = Counter(one for row in rows for one in subscribers.needing(row))
         counts, names = Counter[str](), Counter[str]()
         for one in missed:
-            cursor = await plane.store.find("cursor", (one.name,))
+            cursor = await plane.store.find(CursorRecord, (one.name,))
             if cursor is None:
                 return False
-            now = one._replace(position=cast(int, cursor["position"]))
+            now = one._replace(position=cursor.position)
             if count := sum(now.needs(row) for row in rows):
                 counts[one.kind] += count
-                total = cast(int, cursor["missed"]) + count
-                writes.append(Set("cursor", (one.name,), {"missed": total}))
+                writes.append(delivery_rows.count_missed(cursor, count))
                 names[one.name] += count
-        newest = {str(row["tenant"]): _position(row) for row in rows}
+        newest = {row.tenant: row.position for row in rows}
         writes += [subscribers.mark(tenant, position) for tenant, position in newest.items()]
         refused = await plane.store.commit(Change("", (self._leader.guard,), tuple(writes)))
         if refused is not None and refused.what.table == "lease":
@@ -224,7 +226,7 @@ class Retention:
         self._missed_events.update(names)
         plane.deliveries.missed.update(counts)
         plane.deliveries.trimmed[reason] += len(rows)
-        for tenant, count in Counter(str(row["tenant"]) for row in rows).items():
+        for tenant, count in Counter(row.tenant for row in rows).items():
             oldest = newest[tenant] + 1 if reason == BOUND else 0
             self._counts.drop(tenant, count, oldest=oldest)
         return True
@@ -233,13 +235,15 @@ class Retention:
 class Subscribers:
     """All destinations, and up to where each tenant's events were dropped."""
 
-    def __init__(self, cursors: Sequence[Row], routes: Mapping[str, DestinationRoute]) -> None:
+    def __init__(
+        self, cursors: Sequence[CursorRecord], routes: Mapping[str, DestinationRoute]
+    ) -> None:
         """A cursor without a route may be of another release: it needs all events."""
         self.marks: dict[str, int] = {}
         """The position of the newest event that was dropped, by tenant."""
         self._of_tenant: dict[str, list[Subscriber]] = {}
         for row in cursors:
-            name, position = str(row["destination"]), cast(int, row["position"])
+            name, position = row.destination, row.position
             if name == TRIMMED:
                 continue
             if name.startswith(trimmed_cursor("")):
@@ -251,25 +255,19 @@ class Subscribers:
                 one = Subscriber(name, route.kind, route.tenant, route.event_filter, position)
             self._of_tenant.setdefault(one.tenant, []).append(one)
 
-    def needing(self, row: Row) -> Iterator[Subscriber]:
+    def needing(self, row: OutboxRecord) -> Iterator[Subscriber]:
         """Destinations that are still to receive this event."""
-        for tenant in ("", str(row["tenant"])):
+        for tenant in ("", row.tenant):
             yield from (one for one in self._of_tenant.get(tenant, ()) if one.needs(row))
 
     def mark(self, tenant: str, position: int) -> Put | Set:
         """The row that says that events of a tenant up to this position may be gone."""
-        key = (trimmed_cursor(tenant),)
+        name = trimmed_cursor(tenant)
         if tenant not in self.marks:
-            return Put("cursor", key, {**NEW_CURSOR, "position": position})
-        return Set("cursor", key, {"position": max(position, self.marks[tenant])})
+            return delivery_rows.put_cursor(name, position=position)
+        return delivery_rows.move_cursor(name, max(position, self.marks[tenant]))
 
 
-def _count_old(rows: Sequence[Row], before: float) -> int:
+def _count_old(rows: Sequence[OutboxRecord], before: float) -> int:
     """How many of the first rows are from before this time."""
-    return next(
-        (place for place, row in enumerate(rows) if cast(float, row["at"]) >= before), len(rows)
-    )
-
-
-def _position(row: Row) -> int:
-    return cast(int, row["position"])
+    return next((place for place, row in enumerate(rows) if row.at >= before), len(rows))

@@ -19,6 +19,7 @@ from tenure.core.records import (
     IntentRecord,
     JournalRecord,
     OperationRecord,
+    OutboxRecord,
     columns_of,
     key_of,
     table_of,
@@ -380,7 +381,7 @@ class Store(Protocol):
         """
         ...
 
-    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
+    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[OutboxRecord]:
         """Outbox rows by their positions, beyond `after`: that of the last row read, or 0.
 
         What is committed later has a greater position than all that was ever listed.

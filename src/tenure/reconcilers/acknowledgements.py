@@ -5,16 +5,14 @@ a subscriber that no longer exists.  This reconciler ends such a wait.  If the s
 the missing acknowledgement is a finding; only the subscriber or an operator can acknowledge.
 """
 
-from typing import cast
-
 from tenure.app.events import acknowledgements
 from tenure.app.events.acknowledgements import WaitState
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
+from tenure.core.records import AwaitedRecord, SubscriptionRecord
 from tenure.core.roles import Caller, Role
-from tenure.ports.store import Row
 from tenure.reconcilers.term import FindingSubject, Term, Tick
 
 SENTENCE = "No operation waits for an acknowledgement that cannot come."
@@ -31,14 +29,14 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     """Check every missing acknowledgement; end at most `limit` waits."""
     term = term or Term(plane, NAME)
     seen = fixed = 0
-    async for row in every(plane.store, "awaited", {"acknowledged_at": None}):
+    async for row in every(plane.store, AwaitedRecord, {"acknowledged_at": None}):
         seen += 1
         fate = await acknowledgements.wait_state_of(plane, row)
         if fate is WaitState.WAITS:
-            if cast(float, row["since"]) <= plane.store.now() - REPORT_AFTER_SECONDS:
+            if row.since <= plane.store.now() - REPORT_AFTER_SECONDS:
                 await _report(plane, term, row)
         elif not term.read_only and fixed < limit:
-            caller = Caller(str(row["tenant"]), f"reconciler {term.reconciler}", Role.OPERATOR)
+            caller = Caller(row.tenant, f"reconciler {term.reconciler}", Role.OPERATOR)
             ended = await acknowledgements.close_wait(plane, caller, row, fate)
             fixed += ended
             if fate is WaitState.GONE:
@@ -47,14 +45,14 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     return Tick(seen, fixed)
 
 
-async def _report(plane: Plane, term: Term, row: Row, done: str = "") -> None:
-    since, operation = cast(float, row["since"]), str(row["operation"])
-    subscription = str(row["subscription"])
-    known = await plane.store.find("subscription", (subscription,)) or {"name": subscription}
+async def _report(plane: Plane, term: Term, row: AwaitedRecord, done: str = "") -> None:
+    operation, subscription = row.operation, row.subscription
+    known = await plane.store.find(SubscriptionRecord, (subscription,))
+    name = subscription if known is None else known.name
     await term.report(
         FindingKind.CONFIRMED, f"{operation} {subscription}",
-        f"operation {operation} waits for the acknowledgement of {known['name']!s}"
-        f" since {in_utc(since)}{done}",
-        about=FindingSubject(str(row["tenant"]), str(row["agent"])),
-        details={"operation": operation, "subscription": subscription, "since": since},
+        f"operation {operation} waits for the acknowledgement of {name}"
+        f" since {in_utc(row.since)}{done}",
+        about=FindingSubject(row.tenant, row.agent),
+        details={"operation": operation, "subscription": subscription, "since": row.since},
     )  # fmt: skip

@@ -7,14 +7,13 @@ destination, this reconciler drops the rows that are left.
 """
 
 from dataclasses import dataclass
-from typing import cast
 
 from tenure.app.events import subscriptions
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
-from tenure.ports.store import Row
+from tenure.core.records import CursorRecord, LetterRecord, ParkedRecord, SubscriptionRecord
 from tenure.reconcilers.term import FindingSubject, Term, Tick
 
 SENTENCE = "Every destination that does not accept events is reported."
@@ -41,21 +40,20 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     term = term or Term(plane, NAME)
     seen = fixed = 0
     parked: dict[str, _Streams] = {}
-    async for row in every(plane.store, "parked"):
+    async for row in every(plane.store, ParkedRecord):
         seen += 1
-        since = cast(float, row["since"])
-        fresh = _Streams(str(row["agent"]), str(row["why"]), since)
-        one = parked.setdefault(str(row["destination"]), fresh)
-        one.since = min(one.since, since)
+        fresh = _Streams(row.agent, row.why, row.since)
+        one = parked.setdefault(row.destination, fresh)
+        one.since = min(one.since, row.since)
         one.count += 1
-        one.given_up += row["due_at"] is None
+        one.given_up += row.due_at is None
     before = plane.store.now() - REPORT_AFTER_SECONDS
-    async for cursor in every(plane.store, "cursor"):
-        streams = parked.pop(str(cursor["destination"]), None)
-        failing = cursor["since"] is not None and cast(float, cursor["since"]) <= before
-        if streams is not None or failing:
-            seen += failing
-            await _report(plane, term, cursor, streams, failing=failing)
+    async for cursor in every(plane.store, CursorRecord):
+        streams = parked.pop(cursor.destination, None)
+        failing_since = None if cursor.since is None or cursor.since > before else cursor.since
+        if streams is not None or failing_since is not None:
+            seen += failing_since is not None
+            await _report(plane, term, cursor, streams, failing_since=failing_since)
     for destination in list(parked)[:limit]:  # no cursor: the destination was removed
         if not term.read_only:
             fixed += await subscriptions.drop_letters(plane, destination, guards=term.fence())
@@ -64,22 +62,26 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
 
 
 async def _report(
-    plane: Plane, term: Term, cursor: Row, streams: _Streams | None, *, failing: bool
+    plane: Plane,
+    term: Term,
+    cursor: CursorRecord,
+    streams: _Streams | None,
+    *,
+    failing_since: float | None,
 ) -> None:
-    destination = str(cursor["destination"])
-    known = await plane.store.find("subscription", (destination,))
+    destination = cursor.destination
+    known = await plane.store.find(SubscriptionRecord, (destination,))
     name, tenant = destination, ""
     if known is not None:
-        name, tenant = f"subscription {known['name']!s}", str(known["tenant"])
+        name, tenant = f"subscription {known.name}", known.tenant
     details: dict[str, object] = {"destination": destination}
     what: list[str] = []
-    if failing:
-        since = cast(float, cursor["since"])
-        what.append(f"takes nothing since {in_utc(since)}: {cursor['why']!s}")
-        details["failing_since"] = since
+    if failing_since is not None:
+        what.append(f"takes nothing since {in_utc(failing_since)}: {cursor.why}")
+        details["failing_since"] = failing_since
     agent = ""
     if streams is not None:
-        letters = await plane.store.count_rows("letter", {"destination": destination})
+        letters = await plane.store.count_rows(LetterRecord, {"destination": destination})
         agent = streams.agent if streams.count == 1 else ""
         tried = "replay or discard them" if streams.given_up else "they are tried again"
         whose = f"of {streams.count} agents" if streams.count > 1 else "of one agent"
@@ -88,9 +90,9 @@ async def _report(
             f" {streams.why}; {tried}"
         )
         details |= {"letters": letters, "parked": streams.count, "since": streams.since}
-    if missed := cast(int, cursor["missed"]):
-        what.append(f"has missed {missed} events, which are no longer kept")
-        details["missed"] = missed
+    if cursor.missed:
+        what.append(f"has missed {cursor.missed} events, which are no longer kept")
+        details["missed"] = cursor.missed
     await term.report(
         FindingKind.CONFIRMED, destination, f"{name} {', and '.join(what)}",
         about=FindingSubject(tenant, agent), details=details,

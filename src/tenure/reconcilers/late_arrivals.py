@@ -9,6 +9,7 @@ its key.
 import logging
 from collections.abc import AsyncIterator
 
+from tenure.app.operations import tombstones
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.errors import ProviderError
@@ -16,7 +17,7 @@ from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.records import IntentRecord, OperationRecord, TombstoneRecord
 from tenure.ports.provider import Presence, Provider
-from tenure.ports.store import Change, Drop, Is, Set
+from tenure.ports.store import Change
 from tenure.reconcilers.circuit_breaker import ProviderBreaker
 from tenure.reconcilers.term import FindingSubject, Term, Tick
 
@@ -62,19 +63,19 @@ async def _list_tombstones(
 
 
 def _name(stone: TombstoneRecord) -> str:
-    return f"{stone.operation!s} {stone.step!s}"
+    return f"{stone.operation} {stone.step}"
 
 
 async def _check(
     plane: Plane, term: Term, stone: TombstoneRecord, breaker: ProviderBreaker
 ) -> int | None:
     """How many late arrivals were removed under this key, 0 or 1; None if that is unknown."""
-    where = (str(stone.operation), stone.step)
+    where = (stone.operation, stone.step)
     key = await _key(plane, where)
     provider = None if key is None else plane.providers.get(key.slot)
     if key is None or provider is None:
         if not term.read_only:
-            await plane.store.commit(Change("", (), (Drop("tombstone", where),)))
+            await plane.store.commit(Change("", (), (tombstones.drop_tombstone(stone),)))
         return 0
     if breaker.skips(key.slot, _name(stone)):
         return None
@@ -93,7 +94,6 @@ async def _check(
 async def _inspect(
     plane: Plane, term: Term, stone: TombstoneRecord, key: ResourceKey, provider: Provider
 ) -> int:
-    where = (str(stone.operation), stone.step)
     presence = (await provider.inspect(key)).presence
     late = presence not in {Presence.ABSENT, Presence.FOREIGN}
     passed = stone.until <= plane.store.now()
@@ -106,8 +106,10 @@ async def _inspect(
         await provider.remove(key)
     sightings = 0 if late else stone.sightings + 1
     over = passed and sightings >= SIGHTINGS
-    write = Drop("tombstone", where) if over else Set("tombstone", where, {"sightings": sightings})
-    guard = Is("tombstone", where, {"sightings": stone.sightings})
+    write = (
+        tombstones.drop_tombstone(stone) if over else tombstones.count_sightings(stone, sightings)
+    )
+    guard = tombstones.tombstone_is_unchanged(stone)
     await plane.store.commit(Change("", (guard,), (write,)))
     return int(late)
 

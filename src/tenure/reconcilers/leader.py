@@ -9,7 +9,8 @@ import asyncio
 from tenure.app.plane import Plane
 from tenure.core.ids import uuid7
 from tenure.core.records import LeaseRecord
-from tenure.ports.store import Below, Change, Is, Put, Row, Set
+from tenure.ports import lease_rows
+from tenure.ports.store import Change, Is
 
 TTL_SECONDS = 15.0
 PREFIX = "leader/"
@@ -43,7 +44,7 @@ class Leader:
     @property
     def guard(self) -> Is:
         """The guard of every commit of the work: no other process has taken the lease."""
-        return Is("lease", self._key, {"token": self.token})
+        return lease_rows.lease_has_token(self._key[0], self.token)
 
     async def renew(self) -> bool:
         """Take or renew the lease; returns whether this process has it."""
@@ -62,20 +63,22 @@ class Leader:
             return True
         row = await store.find(LeaseRecord, self._key)
         until = now + self._ttl
-        columns: Row = {"holder": self._holder, "until": until}
         if row is None:
             token = 1
-            change = Change("", (), (Put("lease", self._key, {**columns, "token": token}),))
+            first = LeaseRecord(self._key[0], self._holder, token=token, until=until)
+            change = Change("", (), (lease_rows.put_lease(first),))
         else:
             mine = row.token == self.token and row.holder == self._holder
             if not (mine or from_others) and row.until >= now:
                 self.token = 0
                 return False
             token = row.token + (0 if mine else 1)
-            still = mine or from_others
-            lapsed = {} if still else {"until": Below(now)}  # by the store's clock at its commit
-            guard = Is("lease", self._key, {"token": row.token, **lapsed})
-            change = Change("", (guard,), (Set("lease", self._key, {**columns, "token": token}),))
+            if mine or from_others:
+                guard = lease_rows.lease_has_token(row.name, row.token)
+            else:  # by the store's clock at its commit
+                guard = lease_rows.lease_has_lapsed(row, now)
+            after = LeaseRecord(row.name, self._holder, token=token, until=until)
+            change = Change("", (guard,), (lease_rows.set_lease(after),))
         if await store.commit(change) is not None:
             self.token = 0
             return False
@@ -85,6 +88,6 @@ class Leader:
     async def resign(self) -> None:
         """Release the lease, so that another process can take it at once."""
         if self.token:
-            lapsed = Set("lease", self._key, {"until": 0.0})
+            lapsed = lease_rows.extend_lease(self._key[0], 0.0)
             await self._plane.store.commit(Change("", (self.guard,), (lapsed,)))
             self.token = 0

@@ -10,7 +10,8 @@ from tenure.app.plane import Plane
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.core.records import LeaseRecord
-from tenure.ports.store import Below, Change, Drop, Is
+from tenure.ports import lease_rows
+from tenure.ports.store import Change
 from tenure.reconcilers.leader import PREFIX
 from tenure.reconcilers.term import NOBODY, Term, Tick
 
@@ -27,17 +28,16 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     before = plane.store.now() - KEPT_SECONDS
     async for row in every(plane.store, LeaseRecord):
         seen += 1
-        name, until = (str(row.name),), row.until
-        if name[0].startswith(PREFIX) or until >= before:
+        if row.name.startswith(PREFIX) or row.until >= before:
             continue
         done = ""
         if not term.read_only and fixed < limit:
-            guard = Is("lease", name, {"until": Below(before), "token": row.token})
-            change = Change("", (guard,), (Drop("lease", name),))
+            guard = lease_rows.lease_has_lapsed(row, before)
+            change = Change("", (guard,), (lease_rows.drop_lease(row.name),))
             if await plane.store.commit(change) is not None:
                 continue  # it was renewed after all
             fixed, done = fixed + 1, "; it was dropped"
-        what = f"lease {name[0]} has lapsed at {in_utc(until)}, its holder is gone{done}"
-        await term.report(FindingKind.CONFIRMED, name[0], what, about=NOBODY)
+        what = f"lease {row.name} has lapsed at {in_utc(row.until)}, its holder is gone{done}"
+        await term.report(FindingKind.CONFIRMED, row.name, what, about=NOBODY)
     await term.settle_unseen()
     return Tick(seen, fixed)

@@ -10,15 +10,27 @@ old the agent was.  The audit log is never shortened.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, Generic, NamedTuple, cast
 
+from tenure.app.events import acknowledgement_rows
+from tenure.app.operations import idempotency
 from tenure.app.operations.handle import decode, encode
 from tenure.app.plane import Plane
+from tenure.app.safety import findings
 from tenure.core.finding import FindingKind
 from tenure.core.limits import IDEMPOTENCY_SECONDS
 from tenure.core.operation import IntentState
-from tenure.core.records import IntentRecord, OperationRecord, TombstoneRecord, key_of
-from tenure.ports.store import TABLES, Change, Drop, Is, Key, Row
+from tenure.core.records import (
+    AwaitedRecord,
+    FindingRecord,
+    IdempotencyRecord,
+    IntentRecord,
+    OperationRecord,
+    TombstoneRecord,
+    key_of,
+    table_of,
+)
+from tenure.ports.store import Change, Drop, Is, Key, R
 from tenure.reconcilers.term import NOBODY, RetentionPeriods, Term, Tick
 
 SENTENCE = "Finished rows are kept for the promised time, and then dropped."
@@ -40,18 +52,23 @@ class Removal(NamedTuple):
     drops: tuple[Drop, ...]
 
 
-class RetentionRule(NamedTuple):
+class RetentionRule(NamedTuple, Generic[R]):
     """How long the rows of one table are kept."""
 
-    table: str
+    record: type[R]
     words: str
     seconds: Callable[[RetentionPeriods], float]
     """How long a row is kept; 0 means for ever."""
-    removal_of: Callable[[Plane, Row, float], Awaitable[Removal | None]]
+    removal_of: Callable[[Plane, R, float], Awaitable[Removal | None]]
     """The rows to drop with this one if it was finished before that time; None if it stays."""
     rows_max: int = ROWS_MAX
-    by: str = ""
-    """A column that grows with the key: all rows after the first young row are young too."""
+    time_of: Callable[[R], float] | None = None
+    """A time that grows with the key: all rows after the first young row are young too."""
+
+    @property
+    def table(self) -> str:
+        """The table whose rows it drops."""
+        return table_of(self.record).name
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
@@ -77,25 +94,25 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
 
 
 async def _find_removals(
-    plane: Plane, term: Term, rule: RetentionRule, limit: int, before: float
+    plane: Plane, term: Term, rule: RetentionRule[R], limit: int, before: float
 ) -> tuple[int, list[Removal], bool]:
     """How many rows were read from where the last pass ended, and which of them to drop.
 
     The third value says whether the end was reached; then the next pass begins at the start.
     """
     where = f"{NAME} {rule.table}"
-    last = _key_of(plane.reconcile_state.cursors.get(where, "[]"))
+    last = _decode_key(plane.reconcile_state.cursors.get(where, "[]"))
     seen, over = 0, list[Removal]()
     while seen < rule.rows_max and len(over) < limit:
-        rows = await plane.store.list_rows(rule.table, {}, after=last, limit=PAGE)
-        old = [row for row in rows if not rule.by or cast(float, row[rule.by]) < before]
+        rows = await plane.store.list_rows(rule.record, {}, after=last, limit=PAGE)
+        old = [row for row in rows if rule.time_of is None or rule.time_of(row) < before]
         removals = [await rule.removal_of(plane, row, before) for row in old]
         over += [one for one in removals if one is not None]
         seen += len(old)
         if len(old) < PAGE:
             last = ()
             break
-        last = _key(rule.table, old[-1])
+        last = key_of(old[-1])
         await asyncio.sleep(0)
     if not term.read_only:
         plane.reconcile_state.cursors[where] = encode(last)
@@ -131,60 +148,51 @@ def _batches(over: list[Removal]) -> Iterator[list[Removal]]:
     yield part
 
 
-def _key(table: str, row: Row) -> Key:
-    return tuple(cast("str | int", row[column]) for column in TABLES[table].key)
-
-
-def _key_of(text: str) -> Key:
+def _decode_key(text: str) -> Key:
     return tuple(cast("list[Any]", decode(text)))
-
-
-def _single_row(table: str, row: Row, column: str) -> Removal:
-    """The removal of one row, guarded by this column."""
-    key = _key(table, row)
-    return Removal(Is(table, key, {column: row[column]}), (Drop(table, key),))
 
 
 # --- which rows are dropped -----------------------------------------------------------------------
 
 
-async def _idempotency(_: Plane, row: Row, before: float) -> Removal | None:
-    return _single_row("idempotency", row, "at") if cast(float, row["at"]) < before else None
-
-
-async def _acknowledgement(plane: Plane, row: Row, before: float) -> Removal | None:
-    """An open operation reads its acknowledgements again at every move, so those stay."""
-    at = cast("float | None", row["acknowledged_at"])
-    if at is None or at >= before:
+async def _idempotency(_: Plane, row: IdempotencyRecord, before: float) -> Removal | None:
+    if row.at >= before:
         return None
-    operation = await plane.store.find(OperationRecord, (str(row["operation"]),))
+    return Removal(idempotency.key_is_unchanged(row), (idempotency.drop_key(row),))
+
+
+async def _acknowledgement(plane: Plane, row: AwaitedRecord, before: float) -> Removal | None:
+    """An open operation reads its acknowledgements again at every move, so those stay."""
+    if row.acknowledged_at is None or row.acknowledged_at >= before:
+        return None
+    operation = await plane.store.find(OperationRecord, (row.operation,))
     if operation is not None and operation.ended_at is None:
         return None
-    return _single_row("awaited", row, "acknowledged_at")
+    return Removal(acknowledgement_rows.wait_is_closed(row), (acknowledgement_rows.drop_wait(row),))
 
 
-async def _finding(_: Plane, row: Row, before: float) -> Removal | None:
-    at = cast("float | None", row["resolved_at"])
-    return _single_row("finding", row, "resolved_at") if at is not None and at < before else None
+async def _finding(_: Plane, row: FindingRecord, before: float) -> Removal | None:
+    if row.resolved_at is None or row.resolved_at >= before:
+        return None
+    return Removal(findings.finding_is_resolved(row), (findings.drop_finding(row),))
 
 
-async def _operation(plane: Plane, row: Row, before: float) -> Removal | None:
+async def _operation(plane: Plane, row: OperationRecord, before: float) -> Removal | None:
     """One commit burns a key and puts its tombstone, so the keys are read before the tombstones.
 
     That commit also sets `updated_at` of the operation, although the operation has ended.
     """
-    name, over = str(row["id"]), row["ended_at"] is not None
-    old = over and cast(float, row["updated_at"]) < before
-    loaded = await plane.store.load(name) if old else None
+    old = row.ended_at is not None and row.updated_at < before
+    loaded = await plane.store.load(row.id) if old else None
     if loaded is None or any(may_hold(intent) for intent in loaded.intents):
         return None
-    if await plane.store.list_rows(TombstoneRecord, {"operation": name}, limit=1):
+    if await plane.store.list_rows(TombstoneRecord, {"operation": row.id}, limit=1):
         return None
     drops = [Drop("journal", key_of(one)) for one in loaded.journal]
     drops += [Drop("intent", key_of(one)) for one in loaded.intents]
-    as_it_was: Row = {"revision": row["revision"], "updated_at": row["updated_at"]}
-    guard = Is("operation", (name,), as_it_was)
-    return Removal(guard, (*drops, Drop("operation", (name,))))
+    as_it_was = {"revision": row.revision, "updated_at": row.updated_at}
+    guard = Is("operation", (row.id,), as_it_was)
+    return Removal(guard, (*drops, Drop("operation", (row.id,))))
 
 
 def may_hold(intent: IntentRecord) -> bool:
@@ -197,11 +205,20 @@ def _operation_seconds(periods: RetentionPeriods) -> float:
     return max(periods.operations, IDEMPOTENCY_SECONDS) if periods.operations else 0.0
 
 
-RULES = (
-    RetentionRule("idempotency", "idempotency keys", lambda _: IDEMPOTENCY_SECONDS, _idempotency),
-    RetentionRule("awaited", "acknowledgements", lambda _: IDEMPOTENCY_SECONDS, _acknowledgement),
-    RetentionRule("finding", "resolved findings", lambda periods: periods.findings, _finding),
+def _idempotency_seconds(_: RetentionPeriods) -> float:
+    return IDEMPOTENCY_SECONDS
+
+
+RULES: tuple[RetentionRule[Any], ...] = (
+    RetentionRule(IdempotencyRecord, "idempotency keys", _idempotency_seconds, _idempotency),
+    RetentionRule(AwaitedRecord, "acknowledgements", _idempotency_seconds, _acknowledgement),
+    RetentionRule(FindingRecord, "resolved findings", lambda periods: periods.findings, _finding),
     RetentionRule(
-        "operation", "ended operations", _operation_seconds, _operation, 500, "created_at"
+        OperationRecord,
+        "ended operations",
+        _operation_seconds,
+        _operation,
+        rows_max=500,
+        time_of=lambda row: row.created_at,
     ),
 )

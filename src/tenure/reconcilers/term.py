@@ -14,6 +14,7 @@ from tenure.app.safety.findings import Sighting
 from tenure.app.tenancy.tokens import TENANT
 from tenure.core.finding import FindingKind
 from tenure.core.records import FindingRecord
+from tenure.ports import lease_rows
 from tenure.ports.store import Is, Writes
 from tenure.reconcilers.leader import lease_of
 
@@ -87,7 +88,7 @@ class Term:
         """The guard of every commit that intends a deletion: no other process leads."""
         if not self.token:
             return ()
-        return (Is("lease", lease_of(LEADERS), {"token": self.token}),)
+        return (lease_rows.lease_has_token(lease_of(LEADERS)[0], self.token),)
 
     async def report(
         self,

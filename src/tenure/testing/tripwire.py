@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tenure.core.errors import CommitUnknown, StoreFull
 from tenure.core.ids import ResourceKey
-from tenure.core.records import IntentRecord, OperationRecord
+from tenure.core.records import IntentRecord, OperationRecord, OutboxRecord
 from tenure.ports.provider import Observation, OwnedResource, Provider, Spec
 from tenure.ports.store import (
     Change,
@@ -22,7 +22,6 @@ from tenure.ports.store import (
     Key,
     LoadedOperation,
     Queue,
-    Row,
     Store,
     TenantEvents,
     Value,
@@ -263,7 +262,7 @@ class WiredStore:
         """No crossing: a wakeup is only a hint."""
         self._inner.listen(on_wake_hint)
 
-    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
+    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[OutboxRecord]:
         """Cross."""
         return await self._read(
             "store.list_events", lambda: self._inner.list_events(after=after, limit=limit)

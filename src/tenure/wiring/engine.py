@@ -17,10 +17,11 @@ from tenure.app.plane import Plane
 from tenure.app.safety.pause import Pause
 from tenure.core.errors import EngineError, Invalid, StoreError
 from tenure.core.records import LeaseRecord
+from tenure.ports import lease_rows
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
-from tenure.ports.store import Change, Drop, Store
+from tenure.ports.store import Change, Store
 from tenure.settings import Settings
 from tenure.wiring.extras import extra
 from tenure.wiring.store import is_shared, read_row
@@ -95,7 +96,7 @@ async def refuse_second_engine(settings: Settings, store: Store) -> None:
             " do. To leave Temporal for good, stop every process of this plane, then start"
             " tenure up once with --engine embedded --leave-temporal"
         )
-    drops = tuple(Drop("lease", (name,)) for name in TEMPORAL_LEASES)
+    drops = tuple(lease_rows.drop_lease(name) for name in TEMPORAL_LEASES)
     await store.commit(Change("", (), drops))
     log.warning("the embedded engine moves the operations of this store from now on, not Temporal")
 

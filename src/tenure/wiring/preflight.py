@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from tenure.app.start_checks import HOME_ROW, refuse_another_home
+from tenure.app.start_checks import refuse_another_home
 from tenure.core.errors import Invalid
 from tenure.home.epoch_file import EpochFile
 from tenure.home.shared_settings import HOW_TO_NAME, SharedSettingsFile
+from tenure.ports.plane_rows import HOME_ROW
 from tenure.settings import Settings
 from tenure.sqlite import location
 from tenure.upkeep.homes import STORE

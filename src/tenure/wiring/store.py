@@ -6,7 +6,7 @@ from tenure.adapters.store import sqlite
 from tenure.app.wakeups import Wakeup
 from tenure.ports.clock import Clock
 from tenure.ports.entropy import Entropy
-from tenure.ports.store import Key, Row, Store
+from tenure.ports.store import Key, R, Store
 from tenure.settings import Settings
 from tenure.wiring.extras import extra
 
@@ -53,11 +53,11 @@ async def names_in_store(settings: Settings) -> Mapping[str, str]:
     return (await postgres.inspect_server(settings.store)).names
 
 
-async def read_row(settings: Settings, table: str, key: Key) -> Row | None:
+async def read_row(settings: Settings, record: type[R], key: Key) -> R | None:
     """Read one row of a PostgreSQL store without opening the store."""
     with extra("postgres"):
         from tenure.adapters.store import postgres
-    return await postgres.read_row(settings.store, table, key)
+    return await postgres.read_row(settings.store, record, key)
 
 
 def store_without_password(settings: Settings) -> str:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.store import sqlite
-from tenure.app.start_checks import HOME_ROW
 from tenure.core.plan import Plan
 from tenure.home.shared_settings import SharedSettingsFile
 from tenure.plans.agents.lifecycle import PLANS
+from tenure.ports.plane_rows import HOME_ROW
 from tenure.sqlite.gate import APPLICATION_ID
 from tenure.sqlite.holdings import provider_migrations
 from tenure.sqlite.migrations import read_migrations

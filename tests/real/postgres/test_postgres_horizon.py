@@ -124,8 +124,8 @@ async def told_beside(url: str, other_session: Callable[[str], Any]) -> list[obj
         assert mine is not None
         rows = await store.list_events()
         since = await store.list_events(after=cast(int, mine["position"]))
-        assert await store.newest_event() == (rows[-1]["position"] if rows else 0)
-        return [[row["type"] for row in types] for types in (rows, since)]
+        assert await store.newest_event() == (rows[-1].position if rows else 0)
+        return [[row.type for row in types] for types in (rows, since)]
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_a_plane_whose_user_may_do_little_knows_neighbours_from_strangers_of_oth
             for connect in (stranger, neighbour):  # both as the server's owner
                 async with left_open(connect(url)):
                     await store.commit(Change("", (), (event(connect.__name__),)))
-                    types.append([row["type"] for row in await store.list_events()])
-            types.append([row["type"] for row in await store.list_events()])
+                    types.append([row.type for row in await store.list_events()])
+            types.append([row.type for row in await store.list_events()])
         return types
 
     assert asyncio.run(scenario()) == [
@@ -237,8 +237,8 @@ async def busy(url: str, *, seed: int, many: int) -> tuple[list[object], set[obj
         while True:
             last = done.is_set()
             for row in await store.list_events(after=after, limit=7):
-                types.append(row["type"])
-                after = cast(int, row["position"])
+                types.append(row.type)
+                after = row.position
             found = await store.newest_event()
             assert found >= newest, "the horizon went back"
             newest = found

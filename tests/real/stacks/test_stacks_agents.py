@@ -166,7 +166,7 @@ async def events_get_out(stage: AgentStack) -> Cases:
     route = DestinationRoute(Destination(SINK, SINK), LocalBus({SINK: take}))
     carrying = asyncio.ensure_future(Relay(stage.plane, buses={}, always=[route]).run())
     until = time.monotonic() + END_SECONDS
-    last = rows[-1]["position"]
+    last = rows[-1].position
     while time.monotonic() < until:
         await asyncio.sleep(0.05)
         cursor = await stage.store.find("cursor", (SINK,))

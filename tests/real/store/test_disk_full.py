@@ -76,9 +76,7 @@ def test_a_full_disk_refuses_new_work_and_goes_on_with_the_old(disk: Path) -> No
         await store.close()
         store = build(disk)
         assert len(await store.list_operations("north", limit=1000)) == 101
-        assert [row["position"] for row in await store.list_events(limit=1000)] == list(
-            range(1, 202)
-        )
+        assert [row.position for row in await store.list_events(limit=1000)] == list(range(1, 202))
         loaded = await store.load("099")
         assert loaded is not None
         assert (loaded.operation.revision, len(loaded.journal)) == (1, 1)
@@ -122,7 +120,7 @@ def test_a_disk_that_fills_between_statements_keeps_nothing_of_the_batch_and_the
         assert await store.commit(change(record("a", 1), event())) is None
         clear(disk)
         assert await store.commit(change(operation("b"), event(), is_new_work=True)) is None
-        assert [row["position"] for row in await store.list_events()] == [1, 2, 3]
+        assert [row.position for row in await store.list_events()] == [1, 2, 3]
         await store.close()
 
     asyncio.run(scenario())

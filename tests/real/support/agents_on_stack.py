@@ -16,7 +16,7 @@ from proofs.kills.kill9 import all_ended
 from tenure.adapters.store.postgres import PostgresStore, server
 from tenure.app.agents import commands as agents
 from tenure.app.plane import Plane
-from tenure.core.records import TombstoneRecord
+from tenure.core.records import OutboxRecord, TombstoneRecord
 from tenure.ports.store import Change, Drop, Row, Store
 from tenure.testing.fakes import Thing, World
 from tenure.testing.faults import Faults
@@ -73,10 +73,10 @@ class AgentStack:
         self.world.things[at] = thing
         return at
 
-    async def events(self) -> list[Row]:
+    async def events(self) -> list[OutboxRecord]:
         """All that are told by now, and as many as were committed."""
         store = self.plane.store
-        count = await store.count_rows("outbox", {})
+        count = await store.count_rows(OutboxRecord, {})
         async with asyncio.timeout(END_SECONDS):
             while len(rows := list(await store.list_events(limit=PAGE))) < count:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)

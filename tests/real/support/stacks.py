@@ -225,10 +225,10 @@ async def _told_in_order(store: Store, journals: dict[str, list[JournalRecord]])
     told: dict[str, list[str]] = {}
     after = 0
     while page := await store.list_events(after=after, limit=PAGE):
-        assert all(int(str(row["position"])) > after for row in page)
+        assert all(row.position > after for row in page)
         for row in page:
-            told.setdefault(str(row["operation"]), []).append(str(row["type"]))
-        after = int(str(page[-1]["position"]))
+            told.setdefault(row.operation, []).append(row.type)
+        after = page[-1].position
     ends = tuple(state.lower() for state in (OperationState.SUCCEEDED, OperationState.COMPENSATED))
     for name in journals:
         assert told[name][0].endswith("accepted"), told[name]

@@ -28,7 +28,6 @@ from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
 from tenure.app.safety import epochs
-from tenure.app.start_checks import HOME_ROW
 from tenure.core.endings import Waiting
 from tenure.core.errors import CommitUnknown, Invalid
 from tenure.core.operation import OperationState
@@ -38,6 +37,7 @@ from tenure.faces.cli.commands import worker
 from tenure.faces.cli.commands.up import OWNER, ensure_admin_token
 from tenure.home import shared_settings
 from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
+from tenure.ports.plane_rows import HOME_ROW
 from tenure.ports.store import Key
 from tenure.settings import Settings
 from tenure.testing.operators import by

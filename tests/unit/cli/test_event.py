@@ -14,7 +14,7 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents.spec import read_spec
 from tenure.app.events import acknowledgements, subscriptions
 from tenure.app.events.cloudevents import TRIMMED
-from tenure.app.events.subscriptions import NEW_CURSOR
+from tenure.app.events.delivery_rows import put_cursor, put_letter
 from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
 from tenure.core.records import IdempotencyRecord
@@ -130,11 +130,10 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert told.startswith("there are no dead letters; if deliveries fail, the next attempt")
         assert (await tenure("subscription", "discard", name))[1] == "there are no dead letters\n"
         (row, *_) = await face.plane.store.list_events(limit=1)
-        said = {k: row[k] for k in ("tenant", "operation", "type", "at", "body", "sequence")}
         parked = {"attempts": 3, "due_at": None, "why": "it said no", "since": 1.0}
         writes = (
-            Put("letter", (name, row["agent"], row["position"]), said),
-            Put("parked", (name, row["agent"]), parked),
+            put_letter(name, row),
+            Put("parked", (name, row.agent), parked),
         )
         assert await face.plane.store.commit(Change("", (), writes)) is None
         assert " agent.creating " in (await tenure("subscription", "letters", name))[1]
@@ -305,7 +304,7 @@ async def test_from_now_on_is_after_all_that_is_there(face, typing, monkeypatch)
     monkeypatch.setattr(event, "_stream", told)
     rows = await face.plane.store.list_events(limit=1_000)
     seen = await watch(face, typing, "--type", "agent.*", lines=2)
-    assert began == [rows[-1]["position"]]
+    assert began == [rows[-1].position]
     assert "agent.ready" in seen.out
 
 
@@ -315,8 +314,8 @@ async def test_what_is_no_longer_kept_is_said_and_a_broken_connection_goes_on(
 ):
     await create_ready(face)
     rows = await face.plane.store.list_events(limit=1_000)
-    first = rows[0]["position"]
-    drops = (Drop("outbox", (first,)), Put("cursor", (TRIMMED,), {**NEW_CURSOR, "position": first}))
+    first = rows[0].position
+    drops = (Drop("outbox", (first,)), put_cursor(TRIMMED, position=first))
     await face.plane.store.commit(Change("", (), drops))
     monkeypatch.setattr(event, "AGAIN_SECONDS", 0.01)
     broken: list[Exception] = [ConnectionBroken("cut"), Unreachable("nobody answers")]

@@ -158,8 +158,8 @@ def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(
         for sink in sinks:
             route = route_to(sink)
             first = list(dict.fromkeys(sink.positions))
-            assert sorted(first) == [row["sequence"] for row in rows if route.has(row)]
-            for agent in {row["agent"] for row in rows}:
+            assert sorted(first) == [row.sequence for row in rows if route.has(row)]
+            for agent in {row.agent for row in rows}:
                 assert sorted(set(sink.of(agent))) == list(dict.fromkeys(sink.of(agent)))
 
     scenario()

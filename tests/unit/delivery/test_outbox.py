@@ -115,7 +115,7 @@ async def test_one_agents_stream_is_parked_and_the_others_go_on(harness):
     await relay.tick()
     assert sink.of(bad) == list(range(1, len(sink.of(bad)) + 1))
     assert await harness.rows("letter") == [] == await harness.rows("parked")
-    assert {row["agent"] for row in await rows(harness)} == {bad, good}
+    assert {row.agent for row in await rows(harness)} == {bad, good}
     assert len(sink.events) == len(await rows(harness))
 
 
@@ -206,8 +206,8 @@ async def test_a_page_of_agents_that_fail_holds_up_nobody_else(harness, down):
     await relay.begin()
     await relay.leader.renew()
     events = await rows(harness)
-    page = next(place for place, row in enumerate(events) if row["agent"] == good)
-    assert {row["agent"] for row in events[:page]} == set(bad)
+    page = next(place for place, row in enumerate(events) if row.agent == good)
+    assert {row.agent for row in events[:page]} == set(bad)
     route = replace((await relay.routes())["sink"][1], page=page)
     for _ in range(outbox.ISOLATION_ATTEMPTS):
         done = await outbox.deliver_page(harness.plane, relay.leader, route)

@@ -99,7 +99,7 @@ async def test_a_process_that_dies_again_and_again_gets_on_with_a_slow_destinati
     await harness.create_ready("alpha")
     for verb in ("suspend", "resume") * 2:
         await harness.run_verb(verb)
-    last = (await harness.plane.store.list_events(limit=1_000))[-1]["position"]
+    last = (await harness.plane.store.list_events(limit=1_000))[-1].position
     sink, lived = Slow(), 0
     await relay_to(harness.plane, sink).begin()
     while (await harness.plane.store.find("cursor", ("sink",)))["position"] < last:

@@ -7,7 +7,7 @@ import pytest
 
 from proofs.agents.lifecycle import CALLER
 from tenure.adapters.bus.local import LocalBus
-from tenure.app.events import cloudevents, feed, subscriptions
+from tenure.app.events import cloudevents, delivery_rows, feed, subscriptions
 from tenure.app.events.cloudevents import EventFilter, trimmed_cursor
 from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.core.roles import Caller, Role
@@ -36,7 +36,7 @@ async def put_events(harness, *tenants, kind="agent.ready", age=0.0, start=1):
 
 
 async def tenants_of(harness):
-    return Counter(row["tenant"] for row in await rows(harness))
+    return Counter(row.tenant for row in await rows(harness))
 
 
 async def trim(relay, **limits):
@@ -121,7 +121,7 @@ async def test_a_dead_destination_holds_up_only_what_it_subscribes_to(harness):
     await put_events(harness, *[CALLER.tenant] * 3, age=100.0, start=6)
     await relay.tick()
     await trim(relay, seconds=60.0)
-    assert [row["position"] for row in await rows(harness)] == [4, 5]
+    assert [row.position for row in await rows(harness)] == [4, 5]
     await subscriptions.delete_subscription(harness.plane, CALLER, view.id)
     await trim(relay, seconds=60.0)
     assert await rows(harness) == []
@@ -177,7 +177,7 @@ async def test_a_noisy_tenant_drops_its_own_events_and_nobody_elses(harness):
     await put_events(harness, "quiet", "quiet", *["noisy"] * 40, "quiet")
     assert await trim(relay, tenant_max=10) == TrimResult(beyond_bound=30)
     assert await tenants_of(harness) == {"quiet": 3, "noisy": 10}
-    assert [row["position"] for row in await rows(harness)] == [1, 2, *range(33, 44)]  # its oldest
+    assert [row.position for row in await rows(harness)] == [1, 2, *range(33, 44)]  # its oldest
     assert await missed_by(harness, "noisy") == 30
     assert await missed_by(harness, "quiet") == 0
     assert harness.plane.deliveries.missed == {"reaction": 30}
@@ -257,7 +257,7 @@ async def test_a_reader_is_told_that_it_missed_events_of_its_own_tenant_alone(ha
     assert not await missed_events("quiet", 1)
     assert not await missed_events("noisy", 18)
     # What a release that knows one bound for all tenants has dropped, everybody has missed.
-    mark = Put("cursor", (cloudevents.TRIMMED,), {**subscriptions.NEW_CURSOR, "position": 3})
+    mark = delivery_rows.put_cursor(cloudevents.TRIMMED, position=3)
     drop = Change("", (), (Drop("outbox", (1,)), Drop("outbox", (3,)), mark))
     assert await harness.plane.store.commit(drop) is None
     assert await missed_events("quiet", 1)
@@ -277,7 +277,7 @@ async def test_the_bound_counts_events_whatever_their_positions_are(harness):
     await trim(relay, tenant_max=20)
     assert len(await rows(harness)) == 20
     await trim(relay, tenant_max=15)
-    assert [row["sequence"] for row in await rows(harness)] == list(range(6, 21))
+    assert [row.sequence for row in await rows(harness)] == list(range(6, 21))
     assert await missed_by(harness, "sink") == 5
 
 
@@ -436,7 +436,7 @@ async def test_ablation_with_one_bound_for_all_tenants_together_a_quiet_one_lose
 @agent_test
 async def test_ablation_if_every_cursor_counts_a_dead_destination_holds_up_all(harness, tally):
     def is_beyond_cursor(self, row):
-        return self.position < row["position"]
+        return self.position < row.position
 
     def everybody(self, row):
         return (one for of in self._of_tenant.values() for one in of if one.needs(row))

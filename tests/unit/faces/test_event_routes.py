@@ -11,8 +11,10 @@ from tenure.adapters.seal.local import LocalSeal
 from tenure.app.agents import commands as agents
 from tenure.app.agents.spec import read_spec
 from tenure.app.events import subscriptions
+from tenure.app.events.delivery_rows import put_letter
 from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
+from tenure.core.records import SubscriptionRecord
 from tenure.core.roles import Caller, Role
 from tenure.core.subscription import SubscriptionKind
 from tenure.faces.http.server import Listen, serving
@@ -139,7 +141,7 @@ async def test_a_position_beyond_all_events_makes_nobody_deaf(face):
         uid = await create_ready(face, "beta")
         assert (await anext(come))[2]["subject"] == uid
     beyond = await face.plane.feed.after(view.position, limit=100)
-    assert {row["agent"] for row in beyond} == {uid}
+    assert {row.agent for row in beyond} == {uid}
 
 
 @api_test
@@ -192,11 +194,11 @@ async def test_a_subscription_lives_and_its_secret_is_shown_once(face, tmp_path_
     assert shown.json == {k: v for k, v in new.items() if k != "secret"}
     listed = await face.ask("GET", "/v1/subscriptions", token="viewer")
     assert new["secret"] not in listed.body.decode()
-    row = await face.plane.store.find("subscription", (new["id"],))
+    row = await face.plane.store.find(SubscriptionRecord, (new["id"],))
     assert subscriptions.secrets_of(face.plane, row) == (subscriptions.secret_of(new["secret"]),)
     assert new["secret"].removeprefix("whsec_") not in str(row)
     turned = (await face.ask("POST", f"{one}:rotate")).json
-    row = await face.plane.store.find("subscription", (new["id"],))
+    row = await face.plane.store.find(SubscriptionRecord, (new["id"],))
     assert subscriptions.secrets_of(face.plane, row) == tuple(
         subscriptions.secret_of(secret) for secret in (turned["secret"], new["secret"])
     )
@@ -262,12 +264,9 @@ async def test_letters_are_listed_replayed_and_discarded(face):
     body = {"name": "there", "kind": "nats", "target": "there"}
     name = (await face.ask("POST", "/v1/subscriptions", body)).json["id"]
     uid = await create_ready(face)
-    rows = [row for row in await face.plane.store.list_events(limit=100) if row["agent"] == uid]
-    said = ("tenant", "operation", "type", "at", "body", "sequence")
+    rows = [row for row in await face.plane.store.list_events(limit=100) if row.agent == uid]
     parked = {"attempts": 3, "due_at": None, "why": "it said no", "since": 1.0}
-    writes = [
-        Put("letter", (name, uid, row["position"]), {k: row[k] for k in said}) for row in rows
-    ]
+    writes = [put_letter(name, row) for row in rows]
     writes.append(Put("parked", (name, uid), parked))
     assert await face.plane.store.commit(Change("", (), tuple(writes))) is None
     one = f"/v1/subscriptions/{name}"
@@ -278,7 +277,7 @@ async def test_letters_are_listed_replayed_and_discarded(face):
     behind = ("it waits for the event before it", 0)  # an agent's events leave one after the other
     assert told == [("it said no", 3), *[behind] * (len(rows) - 1)]
     found = [letter["event"]["sequence"] for letter in first["items"] + rest["items"]]
-    assert [int(sequence) for sequence in found] == [row["sequence"] for row in rows]
+    assert [int(sequence) for sequence in found] == [row.sequence for row in rows]
     by_name = await face.ask("GET", "/v1/subscriptions/there")
     assert by_name.json["detail"].startswith("there is no subscription with this id; an id is 32")
     for odd in ("x", "/", "a/x", f"a/{10**18}"):

@@ -3,13 +3,13 @@
 import asyncio
 
 from tenure.app.safety import epochs
-from tenure.app.start_checks import PLANE_ROW
 from tenure.app.tenancy import tokens
 from tenure.core.errors import StoreFull
 from tenure.core.records import AuditRecord, LeaseRecord
 from tenure.core.roles import Caller, Role
 from tenure.home.epoch_file import EpochFile
 from tenure.ports.epoch import Memo
+from tenure.ports.plane_rows import PLANE_ROW
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import epoch
 from tenure.reconcilers.leader import lease_of

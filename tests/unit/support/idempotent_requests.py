@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tenure.app.safety.findings import Sighting, report
-from tenure.app.start_checks import PLANE_ROW
 from tenure.core.agent import Verb
 from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.records import AuditRecord, JournalRecord, TokenRecord
 from tenure.plans.agents.lifecycle import VERBS
+from tenure.ports.plane_rows import PLANE_ROW
 from tenure.ports.store import Change, Put, Row, Set
 from tests.unit.support.api_client import FaceClient
 

@@ -21,7 +21,7 @@ from tenure.app.plane import Plane
 from tenure.core.agent import AgentState
 from tenure.core.edge import REASSIGN, EdgeKind
 from tenure.core.errors import Conflict, Invalid, PlanUnknown
-from tenure.core.records import AgentRecord, EdgeRecord, NamedAgentRecord
+from tenure.core.records import AgentRecord, EdgeRecord, NamedAgentRecord, SubscriptionRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.access import Access
 from tenure.ports.store import Change, Is, Writes
@@ -160,10 +160,10 @@ async def _end_webhook(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
     A subscription about its owner stays until the event of that owner's end was delivered.
     """
     owner, tenant, target = edge.owner, edge.tenant, edge.target
-    subscription = await plane.store.find("subscription", (target,))
-    if subscription is None or subscription["tenant"] != tenant:
+    subscription = await plane.store.find(SubscriptionRecord, (target,))
+    if subscription is None or subscription.tenant != tenant:
         return await _drop(plane, edge, guards)
-    if subscription["agent"] == owner:
+    if subscription.agent == owner:
         agent = await plane.store.find(AgentRecord, (owner,))
         gone = agent is None or agent.state == AgentState.DELETED
         if not gone or not await subscriptions.may_be_removed(plane, subscription, agent):
@@ -190,10 +190,10 @@ async def _next_owner(reachability: ReachabilityWithout, edge: EdgeRecord) -> Ag
     The agent that the subscription is about does not count as an owner.
     """
     store, target = reachability.plane.store, edge.target
-    subscription = await store.find("subscription", (target,)) or {"agent": ""}
+    subscription = await store.find(SubscriptionRecord, (target,))
     owners = await ownership.owners_of(reachability.plane, target, EdgeKind.WEBHOOK)
     others = [one.owner for one in owners if one.tenant == edge.tenant]
-    apart = {edge.owner, str(subscription["agent"])}
+    apart = {edge.owner, "" if subscription is None else subscription.agent}
     for uid in (ownership.heir_of(edge), *(one for one in others if one not in apart)):
         if (row := await reachability.find_heir(uid)) is not None:
             return row

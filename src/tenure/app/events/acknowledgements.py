@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, cast
 
+from tenure.app.events import acknowledgement_rows as rows
 from tenure.app.events.cloudevents import EventFilter
+from tenure.app.events.subscription_rows import subscription_exists
 from tenure.app.operations.handle import decode, load_handle
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.operations.record_change import build_record
@@ -20,11 +22,11 @@ from tenure.core.errors import Conflict, ConflictCode, Invalid, NotFound, PlanUn
 from tenure.core.instant import in_utc
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, RecordKind
-from tenure.core.records import OperationRecord
+from tenure.core.records import AwaitedRecord, OperationRecord, SubscriptionRecord, TenancyRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.plans.agents.lifecycle import WAITED_FOR
 from tenure.ports.plane_api import MissingAcknowledgement
-from tenure.ports.store import Change, ChangePart, Drop, Is, Put, Row, Set, WakeHint, Writes
+from tenure.ports.store import Change, ChangePart, Is, Value, WakeHint, Writes
 
 
 class AcknowledgementView(NamedTuple):
@@ -65,30 +67,36 @@ async def await_subscribers(
     event = WAITED_FOR.get(verb)
     if event is None:
         return ChangePart()
-    announced: Row = {"agent": agent, "operation": operation, "type": event}
-    rows = await plane.store.list_rows("subscription", {"tenant": tenant}, limit=PAGE_MAX)
-    required = [row for row in rows if row["required"] and filter_of(row).has(announced)]
+    subscribers = await plane.store.list_rows(
+        SubscriptionRecord, {"tenant": tenant}, limit=PAGE_MAX
+    )
+    required = [row for row in subscribers if _is_required(row, agent, event)]
     if not required:
         return ChangePart()
-    waits: Row = {"tenant": tenant, "agent": agent, "since": now}
-    puts = tuple(Put("awaited", (operation, str(row["id"])), waits) for row in required)
+    puts = tuple(
+        rows.put_wait(operation, row.id, tenant=tenant, agent=agent, now=now) for row in required
+    )
     # Guards: a subscriber that was deleted meanwhile is not waited for.
-    there = tuple(Is("subscription", (str(row["id"]),), {"tenant": tenant}) for row in required)
+    there = tuple(subscription_exists(row) for row in required)
     # A create that has read the tenancy before this commit cannot commit after it.
-    tenancy = await plane.store.find("tenancy", (tenant,))
+    tenancy = await plane.store.find(TenancyRecord, (tenant,))
     if tenancy is None:
         return ChangePart(there, puts)
-    revision = cast(int, tenancy["revision"])
-    guard = Is("tenancy", (tenant,), {"revision": revision})
-    return ChangePart(
-        (*there, guard), (*puts, Set("tenancy", (tenant,), {"revision": revision + 1}))
-    )
+    guards = (*there, rows.tenancy_is_unchanged(tenancy))
+    return ChangePart(guards, (*puts, rows.raise_revision(tenancy)))
+
+
+def _is_required(subscriber: SubscriptionRecord, agent: str, event: str) -> bool:
+    """Whether an operation that ends with this event of this agent waits for the subscriber."""
+    if not subscriber.required or subscriber.agent not in {"", agent}:
+        return False
+    return filter_of(subscriber).has_type(event)
 
 
 async def require_acknowledgements(plane: Plane, tenant: str) -> ChangePart:
     """The guard of a create; Conflict if the tenant is strict and an acknowledgement is missing."""
-    tenancy = await plane.store.find("tenancy", (tenant,))
-    if tenancy is None or not tenancy["strict"]:
+    tenancy = await plane.store.find(TenancyRecord, (tenant,))
+    if tenancy is None or not tenancy.strict:
         return ChangePart()
     missing = await _missing(plane, tenant)
     if missing:
@@ -99,13 +107,13 @@ async def require_acknowledgements(plane: Plane, tenant: str) -> ChangePart:
             f" {first.operation}, which waits since {in_utc(first.since)}{others}"
         )
         raise Conflict(message, code=ConflictCode.AWAITS_ACKNOWLEDGEMENT, holder=first.operation)
-    return ChangePart((Is("tenancy", (tenant,), {"revision": tenancy["revision"]}),))
+    return ChangePart((rows.tenancy_is_unchanged(tenancy),))
 
 
-def filter_of(subscription: Row) -> EventFilter:
+def filter_of(subscription: SubscriptionRecord) -> EventFilter:
     """The filter of a subscription's events."""
-    types = cast("list[str]", decode(cast(str, subscription["types"])))
-    return EventFilter(str(subscription["agent"]), tuple(types))
+    types = cast("list[str]", decode(subscription.types))
+    return EventFilter(subscription.agent, tuple(types))
 
 
 # --- reads of the waiting step --------------------------------------------------------------------
@@ -113,8 +121,8 @@ def filter_of(subscription: Row) -> EventFilter:
 
 async def missing_of(plane: Plane, operation: str) -> list[MissingAcknowledgement]:
     """Subscribers that have not acknowledged this operation yet; deleted ones do not count."""
-    rows = await plane.store.list_rows("awaited", {"operation": operation}, limit=PAGE_MAX)
-    missing = [row for row in rows if row["acknowledged_at"] is None]
+    waits = await plane.store.list_rows(AwaitedRecord, {"operation": operation}, limit=PAGE_MAX)
+    missing = [row for row in waits if row.acknowledged_at is None]
     found = [await _view(plane, row) for row in missing if await _is_there(plane, row)]
     return [MissingAcknowledgement(one.name, one.since) for one in found]
 
@@ -139,56 +147,57 @@ async def acknowledge(
     require(caller, Role.OPERATOR)
     if why is not None and not why.strip():
         raise Invalid("override: say why it is overridden; without one the subscriber acknowledges")
-    row = await plane.store.find("awaited", (operation, subscription))
-    if row is None or row["tenant"] != caller.tenant:
-        known = await plane.store.find("subscription", (subscription,))
-        if known is None or known["tenant"] != caller.tenant:
+    row = await plane.store.find(AwaitedRecord, (operation, subscription))
+    if row is None or row.tenant != caller.tenant:
+        known = await plane.store.find(SubscriptionRecord, (subscription,))
+        if known is None or known.tenant != caller.tenant:
             raise NotFound(f"there is no subscription {subscription}")
         raise NotFound(f"operation {operation} does not wait for subscription {subscription}")
     action = "subscription.acknowledge" if why is None else "subscription.override"
     details = {} if why is None else {"why": why}
     await _settle(plane, caller, row, action=action, details=details, idempotency=idempotency)
-    found = await plane.store.find("awaited", (operation, subscription))
+    found = await plane.store.find(AwaitedRecord, (operation, subscription))
     return await _view(plane, found or row)
 
 
 async def release(plane: Plane, caller: Caller, subscription: str) -> None:
     """End all waits for a subscriber that was deleted."""
     for row in await _open_rows(plane, caller.tenant):
-        if row["subscription"] == subscription:
+        if row.subscription == subscription:
             await close_wait(plane, caller, row, WaitState.GONE)
 
 
 async def _settle(
     plane: Plane,
     caller: Caller,
-    row: Row,
+    row: AwaitedRecord,
     *,
     action: str,
     details: dict[str, str],
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> None:
     """Record an acknowledgement and signal its operation in one commit; retry on a conflict."""
-    key = (str(row["operation"]), str(row["subscription"]))
+    operation, subscription = row.operation, row.subscription
     while True:
         now = plane.store.now()
-        columns: Row = {"acknowledged_at": now, "principal": caller.principal}
-        settled = Set("awaited", key, columns)
-        audit_row = entry(caller, action, target=key[1], now=now, operation=key[0], **details)
-        guards: tuple[Is, ...] = (Is("awaited", key, {"acknowledged_at": None}),)
-        writes: Writes = (settled, audit_row)
-        handle = await load_handle(plane.store, plane.catalogue, plane.id, key[0])
+        settled = row._replace(acknowledged_at=now, principal=caller.principal)
+        audit_row = entry(
+            caller, action, target=subscription, now=now, operation=operation, **details
+        )
+        guards: tuple[Is, ...] = (rows.wait_is_open(row),)
+        writes: Writes = (rows.acknowledge_wait(settled), audit_row)
+        handle = await load_handle(plane.store, plane.catalogue, plane.id, operation)
         if handle is not None and handle.progress.end is None:
             handle.due_at = None  # so that it is set: a poll may have moved it
-            body = {"signal": ACKNOWLEDGED, "payload": key[1], "by": caller.principal}
+            body = {"signal": ACKNOWLEDGED, "payload": subscription, "by": caller.principal}
             change = build_record(handle, RecordKind.SIGNALLED, "", body, now).change.plain()
             guards += change.guards
             writes += change.writes
-        change = Change("", guards, writes, wake_hint=WakeHint(key[0]))
-        view = await _view(plane, {**row, **columns})
+        change = Change("", guards, writes, wake_hint=WakeHint(operation))
+        view = await _view(plane, settled)
         refused = await idempotency.commit(plane, change, view)
         if refused is None:
-            plane.engine.wake(key[0])
+            plane.engine.wake(operation)
             return
         if refused.what.table == "awaited":
             return  # it is acknowledged already
@@ -199,15 +208,15 @@ async def list_acknowledgements(
 ) -> list[AcknowledgementView]:
     """The missing acknowledgements of a subscriber, oldest first; then some of its earlier ones."""
     require(caller, Role.VIEWER)
-    known = await plane.store.find("subscription", (subscription,))
-    if known is None or known["tenant"] != caller.tenant:
+    known = await plane.store.find(SubscriptionRecord, (subscription,))
+    if known is None or known.tenant != caller.tenant:
         raise NotFound(f"there is no subscription {subscription}")
-    columns: Row = {"tenant": caller.tenant, "subscription": subscription}
-    some = await plane.store.list_rows("awaited", columns, limit=PAGE_MAX)
-    columns["acknowledged_at"] = None
-    missing = [row async for row in every(plane.store, "awaited", columns)]
-    rows = {row["operation"]: row for row in (*some, *missing)}
-    found = [await _view(plane, row) for row in rows.values()]
+    columns: dict[str, Value] = {"tenant": caller.tenant, "subscription": subscription}
+    some = await plane.store.list_rows(AwaitedRecord, columns, limit=PAGE_MAX)
+    still_open: dict[str, Value] = {**columns, "acknowledged_at": None}
+    missing = [row async for row in every(plane.store, AwaitedRecord, still_open)]
+    waits = {row.operation: row for row in (*some, *missing)}
+    found = [await _view(plane, row) for row in waits.values()]
     return sorted(found, key=lambda one: (one.acknowledged_at is not None, one.since))
 
 
@@ -216,8 +225,8 @@ async def list_acknowledgements(
 
 async def get_strictness(plane: Plane, caller: Caller) -> Strictness:
     """Whether the tenant is strict, and whose acknowledgements are missing."""
-    tenancy = await plane.store.find("tenancy", (caller.tenant,))
-    strict = tenancy is not None and bool(tenancy["strict"])
+    tenancy = await plane.store.find(TenancyRecord, (caller.tenant,))
+    strict = tenancy is not None and bool(tenancy.strict)
     return Strictness(strict, await _missing(plane, caller.tenant))
 
 
@@ -226,20 +235,17 @@ async def set_strictness(
 ) -> Strictness:
     """Set whether creates are refused while an acknowledgement is missing."""
     require(caller, Role.ADMIN)
-    key = (caller.tenant,)
     while True:
         audit_row = entry(
             caller, "tenant.strict", target=caller.tenant, now=plane.store.now(), strict=strict
         )
-        tenancy = await plane.store.find("tenancy", key)
+        tenancy = await plane.store.find(TenancyRecord, (caller.tenant,))
         if tenancy is None:
-            first: Row = {"strict": int(strict), "revision": 1}
-            change = Change("", (), (Put("tenancy", key, first), audit_row))
+            first = rows.put_tenancy(caller.tenant, strict=strict)
+            change = Change("", (), (first, audit_row))
         else:
-            revision = cast(int, tenancy["revision"])
-            guard = Is("tenancy", key, {"revision": revision})
-            row: Row = {"strict": int(strict), "revision": revision + 1}
-            change = Change("", (guard,), (Set("tenancy", key, row), audit_row))
+            write = rows.set_tenancy(tenancy, strict=strict)
+            change = Change("", (rows.tenancy_is_unchanged(tenancy),), (write, audit_row))
         view = Strictness(strict, await _missing(plane, caller.tenant))
         if await idempotency.commit(plane, change, view) is None:
             return view
@@ -254,23 +260,22 @@ async def _missing(plane: Plane, tenant: str) -> list[AcknowledgementView]:
     ]
 
 
-async def wait_state_of(plane: Plane, row: Row) -> WaitState:
+async def wait_state_of(plane: Plane, row: AwaitedRecord) -> WaitState:
     """Whether an operation still waits for a subscriber."""
-    operation = await plane.store.find(OperationRecord, (str(row["operation"]),))
+    operation = await plane.store.find(OperationRecord, (row.operation,))
     if operation is None or operation.ended_at is not None:
         return WaitState.ENDED
     return WaitState.WAITS if await _is_there(plane, row) else WaitState.GONE
 
 
-async def close_wait(plane: Plane, caller: Caller, row: Row, fate: WaitState) -> bool:
+async def close_wait(plane: Plane, caller: Caller, row: AwaitedRecord, fate: WaitState) -> bool:
     """Close a wait whose operation has ended or whose subscriber was deleted; twice succeeds.
 
     False if it still waits, or if only a newer release can signal its operation: a leader of that
     release closes the wait.
     """
     if fate is WaitState.ENDED:
-        key = (str(row["operation"]), str(row["subscription"]))
-        await plane.store.commit(Change("", (), (Drop("awaited", key),)))
+        await plane.store.commit(Change("", (), (rows.drop_wait(row),)))
     elif fate is WaitState.GONE:
         try:
             await _settle(plane, caller, row, action="subscription.release", details={})
@@ -279,14 +284,14 @@ async def close_wait(plane: Plane, caller: Caller, row: Row, fate: WaitState) ->
     return fate is not WaitState.WAITS
 
 
-async def _is_there(plane: Plane, row: Row) -> bool:
+async def _is_there(plane: Plane, row: AwaitedRecord) -> bool:
     """Whether the subscriber still exists."""
-    return await plane.store.find("subscription", (str(row["subscription"]),)) is not None
+    return await plane.store.find(SubscriptionRecord, (row.subscription,)) is not None
 
 
-async def _open_rows(plane: Plane, tenant: str) -> Sequence[Row]:
-    columns: Row = {"tenant": tenant, "acknowledged_at": None}
-    return [row async for row in every(plane.store, "awaited", columns)]
+async def _open_rows(plane: Plane, tenant: str) -> Sequence[AwaitedRecord]:
+    columns: dict[str, Value] = {"tenant": tenant, "acknowledged_at": None}
+    return [row async for row in every(plane.store, AwaitedRecord, columns)]
 
 
 async def close_stale_waits(plane: Plane, caller: Caller) -> int:
@@ -297,12 +302,9 @@ async def close_stale_waits(plane: Plane, caller: Caller) -> int:
     return closed
 
 
-async def _view(plane: Plane, row: Row) -> AcknowledgementView:
-    subscription = str(row["subscription"])
-    known = await plane.store.find("subscription", (subscription,))
+async def _view(plane: Plane, row: AwaitedRecord) -> AcknowledgementView:
+    known = await plane.store.find(SubscriptionRecord, (row.subscription,))
     return AcknowledgementView(
-        str(row["operation"]), subscription,
-        subscription if known is None else str(known["name"]), str(row["agent"]),
-        cast(float, row["since"]), cast("float | None", row["acknowledged_at"]),
-        str(row["principal"] or ""),
+        row.operation, row.subscription, row.subscription if known is None else known.name,
+        row.agent, row.since, row.acknowledged_at, row.principal or "",
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,9 +12,9 @@ from tenure.app.plane import Plane
 from tenure.core.agent_events import AGENT_EVENTS
 from tenure.core.errors import Invalid
 from tenure.core.events import PREFIX, OperationEvent, event_id, sequence_text
+from tenure.core.records import CursorRecord, EventRecord, OutboxRecord
 from tenure.core.roles import Caller
 from tenure.ports.bus import Outgoing
-from tenure.ports.store import Row
 
 EVENT_TYPES = (*OperationEvent, *AGENT_EVENTS.values())
 """Every type of event."""
@@ -52,13 +52,17 @@ class EventFilter(NamedTuple):
     """Types, or prefixes with a star: `agent.*`."""
     operation: str = ""
 
-    def has(self, row: Row) -> bool:
+    def has(self, event: EventRecord) -> bool:
         """Whether the filter matches this event."""
         return (
-            (not self.agent or row["agent"] == self.agent)
-            and (not self.operation or row["operation"] == self.operation)
-            and (not self.types or _is_of(str(row["type"]), self.types))
+            (not self.agent or event.agent == self.agent)
+            and (not self.operation or event.operation == self.operation)
+            and (not self.types or _is_of(event.type, self.types))
         )
+
+    def has_type(self, event: str) -> bool:
+        """Whether the filter matches events of this type, of some agent and operation."""
+        return not self.types or _is_of(event, self.types)
 
 
 @lru_cache(maxsize=4_096)
@@ -76,39 +80,38 @@ def parse_types(types: Sequence[str]) -> tuple[str, ...]:
     return bare
 
 
-def cloud_event(plane: str, row: Row) -> CloudEvent:
+def cloud_event(plane: str, row: EventRecord) -> CloudEvent:
     """An outbox row, or a dead letter, as a CloudEvent."""
-    at, agent = cast(float, row["at"]), str(row["agent"])
-    sequence = cast("int | None", row["sequence"])
+    at, agent = row.at, row.agent
     return CloudEvent(
         specversion="1.0",
-        id=event_id(cast(int, row["position"]), agent, sequence, at),
+        id=event_id(row.position, agent, row.sequence, at),
         source=f"urn:tenure:{plane}",
-        type=PREFIX + str(row["type"]),
+        type=PREFIX + row.type,
         subject=agent,
         time=datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds"),
         datacontenttype="application/json",
-        sequence=sequence_text(sequence),
+        sequence=sequence_text(row.sequence),
         partitionkey=agent,
-        tenant=str(row["tenant"]),
-        operation=str(row["operation"]),
-        data=msgspec.Raw(str(row["body"]).encode()),
+        tenant=row.tenant,
+        operation=row.operation,
+        data=msgspec.Raw(row.body.encode()),
     )
 
 
-def outgoing(plane: str, row: Row) -> Outgoing:
+def outgoing(plane: str, row: EventRecord) -> Outgoing:
     """An outbox row, or a dead letter, encoded for a bus."""
     event = cloud_event(plane, row)
     return Outgoing(
-        event.id, event.tenant, event.subject, event.operation, str(row["type"]),
-        cast("int | None", row["sequence"]) or 0, msgspec.json.encode(event),
+        event.id, event.tenant, event.subject, event.operation, row.type, row.sequence or 0,
+        msgspec.json.encode(event),
     )  # fmt: skip
 
 
 class EventPage(NamedTuple):
     """Events of a tenant, and the position up to which all events were read."""
 
-    items: Sequence[Row]
+    items: Sequence[OutboxRecord]
     position: int
     more: bool
     """Whether there may be more events now."""
@@ -123,8 +126,9 @@ def trimmed_cursor(tenant: str) -> str:
 
 async def _trimmed_position(plane: Plane, tenant: str) -> int:
     """The position of the newest event of a tenant that was dropped, as far as is known."""
-    rows = [await plane.store.find("cursor", (name,)) for name in (TRIMMED, trimmed_cursor(tenant))]
-    return max((cast(int, row["position"]) for row in rows if row is not None), default=0)
+    names = (TRIMMED, trimmed_cursor(tenant))
+    cursors = [await plane.store.find(CursorRecord, (name,)) for name in names]
+    return max((row.position for row in cursors if row is not None), default=0)
 
 
 async def position_of(plane: Plane, tenant: str, named: int) -> int:
@@ -140,13 +144,13 @@ async def list_events(
     """Events of the caller's tenant after a position, in the order of their commits."""
     limit = page_of(limit)
     missed = after != 0 and after < await _trimmed_position(plane, caller.tenant)
-    found: list[Row] = []
+    found: list[OutboxRecord] = []
     scanned, count = 0, max(limit, SCAN_ROWS)
     rows = await plane.feed.after(after, limit=count)
     while True:
         for row in rows:
-            after = cast(int, row["position"])
-            if row["tenant"] == caller.tenant and event_filter.has(row):
+            after = row.position
+            if row.tenant == caller.tenant and event_filter.has(row):
                 found.append(row)
                 if len(found) == limit:
                     return EventPage(found, after, more=True, missed=missed)

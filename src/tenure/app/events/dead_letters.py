@@ -1,15 +1,17 @@
 """Dead letters: events that a destination has not accepted; callers can replay or discard them."""
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
+from tenure.app.events import delivery_rows
 from tenure.app.events.subscriptions import get_subscription_row
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, RequestStart
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
+from tenure.core.records import CursorRecord, LetterRecord, ParkedRecord
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.store import Change, Drop, Is, Key, Row, Set, Value
+from tenure.ports.store import Change, Is, Key, Value, Writes
 
 LETTERS_PER_COMMIT = 500
 """Letters that one commit drops."""
@@ -21,7 +23,7 @@ BEHIND = "it waits for the event before it"
 class LetterView(NamedTuple):
     """A dead letter as callers see it."""
 
-    row: Row
+    row: LetterRecord
     why: str
     """The answer of the destination, or that the event was not sent."""
     attempts: int
@@ -43,23 +45,24 @@ async def list_letters(
     limit = page_of(limit)
     beyond = (subscription, *after) if after else ()
     rows = await plane.store.list_rows(
-        "letter", {"destination": subscription}, after=beyond, limit=limit
+        LetterRecord, {"destination": subscription}, after=beyond, limit=limit
     )
-    streams = {row["agent"]: row async for row in _list_parked(plane, subscription)}
+    streams = {row.agent: row async for row in _list_parked(plane, subscription)}
     found: list[LetterView] = []
-    before: Value = after[0] if after else None
+    before: object = after[0] if after else None
     for row in rows:
-        parked = streams.get(row["agent"], {})
-        was_sent, before = row["agent"] != before, row["agent"]
-        found.append(
-            LetterView(
-                row, str(parked.get("why", "")) if was_sent else BEHIND,
-                cast(int, parked.get("attempts", 0)) if was_sent else 0,
-                cast(float, parked.get("since", row["at"])),
-                cast("float | None", parked.get("due_at")),
-            )
-        )  # fmt: skip
+        is_first, before = row.agent != before, row.agent
+        found.append(_view(row, streams.get(row.agent), is_first=is_first))
     return found
+
+
+def _view(row: LetterRecord, stream: ParkedRecord | None, *, is_first: bool) -> LetterView:
+    """A letter; only the first letter of a stream was sent."""
+    if stream is None:  # it was replayed or discarded after the letters were read
+        return LetterView(row, "" if is_first else BEHIND, 0, row.at, None)
+    if is_first:
+        return LetterView(row, stream.why, stream.attempts, stream.since, stream.due_at)
+    return LetterView(row, BEHIND, 0, stream.since, stream.due_at)
 
 
 async def replay(
@@ -79,19 +82,18 @@ async def replay(
     await get_subscription_row(plane, caller, subscription)
     start = await _begin(plane, subscription, agent, idempotency)
     now, count = plane.store.now(), 0
-    cursor = None if agent else await plane.store.find("cursor", (subscription,))
-    if cursor is not None and cursor["since"] is not None and not _is_done(start, cursor, now):
-        failing = Is("cursor", (subscription,), {"attempts": cursor["attempts"]})
+    cursor = None if agent else await plane.store.find(CursorRecord, (subscription,))
+    if cursor is not None and cursor.since is not None and not _is_done(start, cursor, now):
+        failing = delivery_rows.cursor_has_failed(cursor)
         audit_row = entry(caller, "letters.replay", target=subscription, now=now)
-        write = Set("cursor", (subscription,), {"due_at": now})
+        write = delivery_rows.make_cursor_due(subscription, now)
         await plane.store.commit(Change("", (failing,), (write, audit_row)))
     async for row in _parked_before(plane, subscription, agent, start):
         if _is_done(start, row, now):
             continue
-        key = (subscription, str(row["agent"]))
-        guard = Is("parked", key, {"attempts": row["attempts"]})
-        audit_row = entry(caller, "letters.replay", target=subscription, now=now, agent=key[1])
-        write = Set("parked", key, {"due_at": now, "attempts": 0})
+        guard = delivery_rows.stream_was_tried(row)
+        audit_row = entry(caller, "letters.replay", target=subscription, now=now, agent=row.agent)
+        write = delivery_rows.make_stream_due(row, now)
         count += await plane.store.commit(Change("", (guard,), (write, audit_row))) is None
     plane.subscription_changes.notify()
     return int(start.draft or count)
@@ -114,42 +116,43 @@ async def discard(
     start = await _begin(plane, subscription, agent, idempotency)
     count = 0
     async for row in _parked_before(plane, subscription, agent, start):
-        count += await _discard_stream(plane, caller, (subscription, str(row["agent"])), row)
+        count += await _discard_stream(plane, caller, row)
     return int(start.draft or count)
 
 
-async def _discard_stream(plane: Plane, caller: Caller, key: tuple[str, str], parked: Row) -> bool:
+async def _discard_stream(plane: Plane, caller: Caller, stream: ParkedRecord) -> bool:
     """Drop a stream's letters, then the stream; repeat if a letter was added meanwhile.
 
     A letter is only added in a commit that moves the cursor.  False if the stream was gone already.
     """
-    columns: Row = {"destination": key[0], "agent": key[1]}
+    columns = {"destination": stream.destination, "agent": stream.agent}
     count = 0
     while True:
-        cursor = await plane.store.find("cursor", (key[0],))
-        letters = await plane.store.list_rows("letter", columns, limit=LETTERS_PER_COMMIT)
-        drops = tuple(Drop("letter", (*key, cast(int, one["position"]))) for one in letters)
+        cursor = await plane.store.find(CursorRecord, (stream.destination,))
+        letters = await plane.store.list_rows(LetterRecord, columns, limit=LETTERS_PER_COMMIT)
+        drops = tuple(delivery_rows.drop_letter(one) for one in letters)
         if len(letters) == LETTERS_PER_COMMIT:
             await plane.store.commit(Change("", (), drops))
             count += len(letters)
             continue
         audit_row = entry(
-            caller, "letters.discard", target=key[0], now=plane.store.now(), agent=key[1],
-            letters=count + len(letters),
+            caller, "letters.discard", target=stream.destination, now=plane.store.now(),
+            agent=stream.agent, letters=count + len(letters),
         )  # fmt: skip
-        still: tuple[Is, ...] = (Is("parked", key, {"since": parked["since"]}),)
+        still: tuple[Is, ...] = (delivery_rows.stream_is_parked(stream),)
         if cursor is not None:
-            still += (Is("cursor", (key[0],), {"position": cursor["position"]}),)
-        refused = await plane.store.commit(
-            Change("", still, (*drops, Drop("parked", key), audit_row))
-        )
+            still += (delivery_rows.cursor_is_at(cursor),)
+        writes: Writes = (*drops, delivery_rows.drop_stream(stream), audit_row)
+        refused = await plane.store.commit(Change("", still, writes))
         if refused is None or refused.what.table == "parked":
             return refused is None
 
 
-def _list_parked(plane: Plane, subscription: str, agent: str = "") -> AsyncIterator[Row]:
-    columns: Row = {"destination": subscription, **({"agent": agent} if agent else {})}
-    return every(plane.store, "parked", columns)
+def _list_parked(plane: Plane, subscription: str, agent: str = "") -> AsyncIterator[ParkedRecord]:
+    columns: dict[str, Value] = {"destination": subscription}
+    if agent:
+        columns["agent"] = agent
+    return every(plane.store, ParkedRecord, columns)
 
 
 async def _begin(
@@ -162,16 +165,15 @@ async def _begin(
     return await idempotency.begin(plane, Change(""), str(count))
 
 
-def _is_done(start: RequestStart, row: Row, now: float) -> bool:
+def _is_done(start: RequestStart, row: CursorRecord | ParkedRecord, now: float) -> bool:
     """Whether an earlier attempt of this request has made this stream due already."""
-    due = cast("float | None", row["due_at"])
-    return start.is_repeated and due is not None and due <= now
+    return start.is_repeated and row.due_at is not None and row.due_at <= now
 
 
 async def _parked_before(
     plane: Plane, subscription: str, agent: str, start: RequestStart
-) -> AsyncIterator[Row]:
+) -> AsyncIterator[ParkedRecord]:
     """The streams of a request; for a repeated one, without those that were parked later."""
     async for row in _list_parked(plane, subscription, agent):
-        if not start.is_repeated or cast(float, row["since"]) <= start.at:
+        if not start.is_repeated or row.since <= start.at:
             yield row

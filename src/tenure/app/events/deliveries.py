@@ -5,11 +5,11 @@ each scrape, and is the same in every process.
 """
 
 from dataclasses import dataclass
-from typing import cast
 
 from tenure.app.events.subscriptions import rows_of
 from tenure.app.pages import every
 from tenure.app.plane import Plane
+from tenure.core.records import CursorRecord, LetterRecord, ParkedRecord
 from tenure.core.subscription import REACTION, SubscriptionKind
 from tenure.ports.bus import DeliveryVerdict
 
@@ -35,23 +35,23 @@ class Backlog:
 
 async def read_backlog(plane: Plane) -> dict[str, Backlog]:
     """The backlog by kind of destination; the cost grows with destinations and dead letters."""
-    kinds = {str(row["id"]): str(row["kind"]) for row in await rows_of(plane)}
+    kinds = {row.id: row.kind for row in await rows_of(plane)}
     kinds[OWN_NATS] = str(SubscriptionKind.NATS)
     found = {kind: Backlog() for kind in KINDS}
     since: dict[str, float] = {}
     parked = set[str]()
-    async for stream in every(plane.store, "parked"):
-        name = str(stream["destination"])
+    async for stream in every(plane.store, ParkedRecord):
+        name = stream.destination
         parked.add(name)
-        since[name] = min(since.get(name, float("inf")), cast(float, stream["since"]))
-    async for cursor in every(plane.store, "cursor"):
-        if cursor["since"] is not None:
-            name = str(cursor["destination"])
-            since[name] = min(since.get(name, float("inf")), cast(float, cursor["since"]))
+        since[name] = min(since.get(name, float("inf")), stream.since)
+    async for cursor in every(plane.store, CursorRecord):
+        if cursor.since is not None:
+            name = cursor.destination
+            since[name] = min(since.get(name, float("inf")), cursor.since)
     for name, at in since.items():
         one = found[kinds.get(name, REACTION)]
         one.failing += 1
         one.since = at if one.since is None else min(one.since, at)
         if name in parked:
-            one.letters += await plane.store.count_rows("letter", {"destination": name})
+            one.letters += await plane.store.count_rows(LetterRecord, {"destination": name})
     return found

@@ -8,11 +8,11 @@ seen an event, every later read finds it as well.
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
 
 from tenure.app.events.fair_lock import FairLock
 from tenure.app.wakeups import Wakeup
-from tenure.ports.store import Row, Store
+from tenure.core.records import OutboxRecord
+from tenure.ports.store import Store
 
 MEMORY_EVENTS = 8_192
 """Events that are cached."""
@@ -29,7 +29,7 @@ class Feed:
     def __init__(self, store: Store, commits: Wakeup) -> None:
         self._store = store
         self._commits = commits
-        self._rows: list[Row] = []
+        self._rows: list[OutboxRecord] = []
         self._indexes: dict[int, int] = {}
         """For each cached position the index of the row after it; dropped rows count."""
         self._dropped = 0
@@ -40,7 +40,7 @@ class Feed:
         self._lock = asyncio.Lock()
         self._store_reads = FairLock()
 
-    async def after(self, position: int, *, limit: int) -> Sequence[Row]:
+    async def after(self, position: int, *, limit: int) -> Sequence[OutboxRecord]:
         """Events after a position, in an order that later commits only append to."""
         async with self._lock:
             if position in self._indexes:
@@ -53,9 +53,9 @@ class Feed:
                     return self._beyond(position, limit)
         rows = await self._store.list_events(after=position, limit=limit)
         if len(rows) == limit:
-            await self._note_newer(_position(rows[-1]))
+            await self._note_newer(rows[-1].position)
         else:  # this is the end: the cache can start here
-            last = _position(rows[-1]) if rows else await self.head()
+            last = rows[-1].position if rows else await self.head()
             async with self._lock:
                 if self._last is not None and last > self._last:
                     await self._read_new(PAGE)
@@ -63,7 +63,7 @@ class Feed:
                     self._start_at(last)
         return rows
 
-    async def more(self, position: int, *, limit: int, tenant: str) -> Sequence[Row]:
+    async def more(self, position: int, *, limit: int, tenant: str) -> Sequence[OutboxRecord]:
         """As `after`, for a reader that passes over many events: tenants take turns at the store.
 
         However many readers one tenant has, another tenant waits for one of them at most.
@@ -90,7 +90,7 @@ class Feed:
         self._rows, self._dropped, self._commits_seen = [], 0, -1
         self._indexes, self._last = {position: 0}, position
 
-    def _beyond(self, position: int, limit: int) -> Sequence[Row]:
+    def _beyond(self, position: int, limit: int) -> Sequence[OutboxRecord]:
         start = self._indexes[position] - self._dropped
         return self._rows[start : start + limit]
 
@@ -103,10 +103,10 @@ class Feed:
         """Read new events into the cache, up to `limit`; drop the oldest."""
         number, now = self._commits.number, self._store.now()
         limit = max(limit, PAGE)
-        rows = await self._store.list_events(after=cast(int, self._last), limit=limit)
+        rows = await self._store.list_events(after=self._last or 0, limit=limit)
         for row in rows:
             self._rows.append(row)
-            self._last = _position(row)
+            self._last = row.position
             self._indexes[self._last] = self._dropped + len(self._rows)
         if len(self._rows) > MEMORY_EVENTS:
             count = len(self._rows) - MEMORY_EVENTS // 2
@@ -117,7 +117,3 @@ class Feed:
             }
         if len(rows) < limit:  # else there is more
             self._commits_seen, self._read_at = number, now
-
-
-def _position(row: Row) -> int:
-    return cast(int, row["position"])

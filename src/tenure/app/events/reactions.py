@@ -39,12 +39,12 @@ async def remove_webhooks(plane: Plane, event: Outgoing) -> None:
     agent = await plane.store.find(AgentRecord, (event.agent,))
     waits: list[str] = []
     for row in await subscriptions.rows_of(plane, event.tenant):
-        if row["agent"] != event.agent:
+        if row.agent != event.agent:
             continue
         if await subscriptions.may_be_removed(plane, row, agent):
             await subscriptions.remove(plane, caller, row)
         else:
-            waits.append(str(row["name"]))
+            waits.append(row.name)
     if waits:
         raise Unavailable(f"{', '.join(waits)} has not received {event.id} yet")
 

@@ -13,7 +13,7 @@ import msgspec
 
 from tenure.app.agents import edge_rows, ownership
 from tenure.app.agents.views import get_agent_row
-from tenure.app.events import acknowledgements
+from tenure.app.events import acknowledgements, delivery_rows, subscription_rows
 from tenure.app.events.cloudevents import EventFilter, parse_types
 from tenure.app.operations.handle import decode, encode
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, identify
@@ -25,12 +25,19 @@ from tenure.core.egress import target_of
 from tenure.core.errors import Conflict, ConflictCode, Invalid, NotFound
 from tenure.core.ids import uuid7
 from tenure.core.limits import PAGE_MAX, SUBSCRIPTIONS_MAX
-from tenure.core.records import AgentRecord
+from tenure.core.records import (
+    AgentRecord,
+    CursorRecord,
+    LetterRecord,
+    ParkedRecord,
+    QuotaRecord,
+    SubscriptionRecord,
+)
 from tenure.core.roles import Caller, Role, require
 from tenure.core.subscription import NAME, SUBJECT, SubscriptionKind
 from tenure.plans.agents.lifecycle import WAITED_FOR
 from tenure.ports.seal import Seal
-from tenure.ports.store import Change, ChangePart, Drop, Is, Put, Row, Set
+from tenure.ports.store import Change, ChangePart, Is, Put, Row, Set
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (how such a secret begins, as the Standard Webhooks have it)
 OVERLAP_SECONDS = 86_400.0
@@ -105,23 +112,23 @@ async def create_subscription(
     name = uuid7(now, plane.entropy.bits())
     secret = plane.entropy.secret() if hook else b""
     secret_shown = secret_text(secret) if secret else ""
-    row: Row = {
-        "tenant": caller.tenant, "principal": caller.principal, "name": request.name,
-        "kind": request.kind, "target": request.target, "agent": agent,
-        "types": encode(parse_types(request.types)), "required": int(request.required),
-        "secret": _seal_secret(plane, name, secret) if secret else None,
-        "revision": 1, "created_at": now, "updated_at": now,
-    }  # fmt: skip
+    row = SubscriptionRecord(
+        id=name, tenant=caller.tenant, principal=caller.principal, name=request.name,
+        kind=request.kind, target=request.target, agent=agent,
+        types=encode(parse_types(request.types)), required=int(request.required),
+        secret=_seal_secret(plane, name, secret) if secret else None, secret_before=None,
+        before_until=None, revision=1, created_at=now, updated_at=now,
+    )  # fmt: skip
     audit_row = entry(
         caller, "subscription.create", target=name, now=now, name=request.name, kind=request.kind,
         where=request.target, required=request.required,
     )  # fmt: skip
-    writes: tuple[Put, ...] = (Put("subscription", (name,), row),)
-    view = await _view(plane, {"id": name, **row})
+    writes: tuple[Put, ...] = (subscription_rows.put_subscription(row),)
+    view = await _view(plane, row)
     if request.kind is not SubscriptionKind.PULL:
         # All events that are committed from here on lie after this position.
         start = 0 if request.from_start else await plane.feed.head()
-        writes += (Put("cursor", (name,), {**NEW_CURSOR, "position": start}),)
+        writes += (delivery_rows.put_cursor(name, position=start),)
         view = view._replace(position=start)
     writes += _key_rows(plane, idempotent, 1, view, secret_shown, now=now)
     while True:
@@ -171,7 +178,7 @@ async def _repeat_answer(
             return msgspec.json.decode(stored.body, type=tuple[SubscriptionView, str])
         message = f"{error}: this idempotency key was given for it, and it was deleted since"
         raise NotFound(message) from None
-    is_current = row["secret"] is not None and str(row["revision"]) == revision
+    is_current = row.secret is not None and str(row.revision) == revision
     secret = secret_text(secrets_of(plane, row)[0]) if is_current else ""
     return await _view(plane, row), secret
 
@@ -183,17 +190,16 @@ async def _reserve(plane: Plane, tenant: str) -> ChangePart:
     The limit is a constant of this release, and not the value that the quota's row has stored.
     """
     key = (tenant, SUBSCRIPTIONS)
-    quota = await plane.store.find("quota", key)
-    count = await plane.store.count_rows("subscription", {"tenant": tenant})
+    quota = await plane.store.find(QuotaRecord, key)
+    count = await plane.store.count_rows(SubscriptionRecord, {"tenant": tenant})
     if count >= SUBSCRIPTIONS_MAX:
         message = f"the tenant has {count} subscriptions, which is the most; delete one"
         raise Conflict(message, code=ConflictCode.QUOTA_EXCEEDED, holder=SUBSCRIPTIONS)
     if quota is None:
         first: Row = {"most": SUBSCRIPTIONS_MAX, "revision": 1}
         return ChangePart((), (Put("quota", key, first),))
-    revision = cast(int, quota["revision"])
-    guard = Is("quota", key, {"revision": revision})
-    return ChangePart((guard,), (Set("quota", key, {"revision": revision + 1}),))
+    guard = Is("quota", key, {"revision": quota.revision})
+    return ChangePart((guard,), (Set("quota", key, {"revision": quota.revision + 1}),))
 
 
 async def _ownership_edges(
@@ -219,10 +225,6 @@ async def _ownership_edges(
     return ChangePart(guards, writes)
 
 
-NEW_CURSOR: Row = {"position": 0, "attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
-"""The cursor of a destination that has received nothing yet."""
-
-
 async def list_subscriptions(plane: Plane, caller: Caller) -> list[SubscriptionView]:
     """The tenant's subscriptions, oldest first."""
     require(caller, Role.VIEWER)
@@ -230,10 +232,10 @@ async def list_subscriptions(plane: Plane, caller: Caller) -> list[SubscriptionV
     return [await _view(plane, row) for row in rows]
 
 
-async def rows_of(plane: Plane, tenant: str = "") -> list[Row]:
+async def rows_of(plane: Plane, tenant: str = "") -> list[SubscriptionRecord]:
     """The rows of a tenant's subscriptions, or of all subscriptions."""
-    columns: Row = {"tenant": tenant} if tenant else {}
-    return [row async for row in every(plane.store, "subscription", columns)]
+    columns = {"tenant": tenant} if tenant else {}
+    return [row async for row in every(plane.store, SubscriptionRecord, columns)]
 
 
 async def get_subscription(plane: Plane, caller: Caller, name: str) -> SubscriptionView:
@@ -241,10 +243,10 @@ async def get_subscription(plane: Plane, caller: Caller, name: str) -> Subscript
     return await _view(plane, await get_subscription_row(plane, caller, name))
 
 
-async def get_subscription_row(plane: Plane, caller: Caller, name: str) -> Row:
+async def get_subscription_row(plane: Plane, caller: Caller, name: str) -> SubscriptionRecord:
     """The row of one subscription; NotFound if this tenant has none of that id."""
-    row = await plane.store.find("subscription", (name,))
-    if row is None or row["tenant"] != caller.tenant:
+    row = await plane.store.find(SubscriptionRecord, (name,))
+    if row is None or row.tenant != caller.tenant:
         raise NotFound(f"there is no subscription {name}")
     return row
 
@@ -264,18 +266,16 @@ async def rotate_secret(
     if earlier := await idempotent.find_named_id(plane, now):
         return await _repeat_answer(plane, caller, earlier, idempotent)
     row = await get_subscription_row(plane, caller, name)
-    if row["secret"] is None:
+    if row.secret is None:
         raise Invalid("only a webhook subscription has a secret")
-    secret, revision = plane.entropy.secret(), cast(int, row["revision"]) + 1
-    change: Row = {
-        "secret": _seal_secret(plane, name, secret), "secret_before": row["secret"],
-        "before_until": now + OVERLAP_SECONDS, "updated_at": now, "revision": revision,
-    }  # fmt: skip
+    secret = plane.entropy.secret()
     audit_row = entry(caller, "subscription.rotate", target=name, now=now)
-    guard = Is("subscription", (name,), {"revision": row["revision"]})
-    write = Set("subscription", (name,), change)
+    guard = subscription_rows.subscription_is_unchanged(row)
+    write = subscription_rows.rotate_subscription_secret(
+        row, _seal_secret(plane, name, secret), before_until=now + OVERLAP_SECONDS, now=now
+    )
     view = (await _view(plane, row))._replace(updated_at=now)
-    key = _key_rows(plane, idempotent, revision, view, secret_text(secret), now=now)
+    key = _key_rows(plane, idempotent, row.revision + 1, view, secret_text(secret), now=now)
     if await plane.store.commit(Change("", (guard,), (write, *key, audit_row))) is not None:
         # Another request has changed the subscription first, or the same request was repeated.
         return await rotate_secret(plane, caller, name, idempotency_key=idempotency_key)
@@ -297,7 +297,7 @@ async def delete_subscription(
 async def remove(
     plane: Plane,
     caller: Caller,
-    row: Row,
+    row: SubscriptionRecord,
     *,
     guards: tuple[Is, ...] = (),
     idempotency: IdempotentRequest = WITHOUT_KEY,
@@ -307,11 +307,10 @@ async def remove(
 
     False if a guard refused: then it is still there.  A request with a key is answered by `view`.
     """
-    name = str(row["id"])
-    now = plane.store.now()
-    audit_row = entry(caller, "subscription.delete", target=name, now=now, name=row["name"])
-    there = Is("subscription", (name,), {"tenant": row["tenant"]})
-    drops = [Drop("subscription", (name,)), Drop("cursor", (name,))]
+    name, now = row.id, plane.store.now()
+    audit_row = entry(caller, "subscription.delete", target=name, now=now, name=row.name)
+    there = subscription_rows.subscription_exists(row)
+    drops = [subscription_rows.drop_subscription(row), delivery_rows.drop_cursor(name)]
     owners = await ownership.owners_of(plane, name, EdgeKind.WEBHOOK)
     drops += [edge_rows.drop_edge(one) for one in owners]
     change = Change("", (there, *guards), (*drops, audit_row))
@@ -325,20 +324,21 @@ async def remove(
     return True
 
 
-async def has_received_all(plane: Plane, subscription: Row) -> bool:
+async def has_received_all(plane: Plane, subscription: SubscriptionRecord) -> bool:
     """Whether it has received all its events; always true for a pull subscription."""
-    name = str(subscription["id"])
-    cursor = await plane.store.find("cursor", (name,))
+    cursor = await plane.store.find(CursorRecord, (subscription.id,))
     if cursor is None:
         return True
-    if await plane.store.count_rows("parked", {"destination": name}):
+    if await plane.store.count_rows(ParkedRecord, {"destination": subscription.id}):
         return False
     event_filter = acknowledgements.filter_of(subscription)
-    rows = await plane.feed.after(cast(int, cursor["position"]), limit=PAGE_MAX)
+    rows = await plane.feed.after(cursor.position, limit=PAGE_MAX)
     return len(rows) < PAGE_MAX and not any(event_filter.has(row) for row in rows)
 
 
-async def may_be_removed(plane: Plane, subscription: Row, agent: AgentRecord | None) -> bool:
+async def may_be_removed(
+    plane: Plane, subscription: SubscriptionRecord, agent: AgentRecord | None
+) -> bool:
     """Whether a subscription to a deleted agent may be removed: it has its events, or was late."""
     since = (agent.updated_at or 0.0) if agent else 0.0
     return plane.store.now() > since + LAST_EVENT_SECONDS or await has_received_all(
@@ -351,38 +351,34 @@ async def drop_letters(plane: Plane, destination: str, *, guards: tuple[Is, ...]
 
     The streams are dropped last: if we die before, a reconciler finds the letters by them.
     """
-    for table in ("letter", "parked"):
-        while rows := await plane.store.list_rows(
-            table, {"destination": destination}, limit=LETTERS_PER_COMMIT
-        ):
-            drops = tuple(Drop(table, _key(table, row)) for row in rows)
-            if await plane.store.commit(Change("", guards, drops)) is not None:
-                return False
+    store, columns, limit = plane.store, {"destination": destination}, LETTERS_PER_COMMIT
+    while letters := await store.list_rows(LetterRecord, columns, limit=limit):
+        drops = tuple(delivery_rows.drop_letter(letter) for letter in letters)
+        if await store.commit(Change("", guards, drops)) is not None:
+            return False
+    while streams := await store.list_rows(ParkedRecord, columns, limit=limit):
+        drops = tuple(delivery_rows.drop_stream(stream) for stream in streams)
+        if await store.commit(Change("", guards, drops)) is not None:
+            return False
     return True
 
 
-def _key(table: str, row: Row) -> tuple[str | int, ...]:
-    key = (str(row["destination"]), str(row["agent"]))
-    return key if table == "parked" else (*key, cast(int, row["position"]))
-
-
-def secrets_of(plane: Plane, row: Row) -> tuple[bytes, ...]:
+def secrets_of(plane: Plane, row: SubscriptionRecord) -> tuple[bytes, ...]:
     """The keys with which a subscription's deliveries are signed now, the newest first.
 
     The one before may be sealed with a key that is lost: then the newest signs alone.
     """
-    if row["secret"] is None:
+    if row.secret is None:
         return ()
-    name, seal = str(row["id"]), _seal(plane)
+    name, seal = row.id, _seal(plane)
     try:
-        newest = seal.open_up(str(row["secret"]), label=_label(name))
+        newest = seal.open_up(row.secret, label=_label(name))
     except Invalid as error:
         raise Invalid(f"{error}; tenure subscription rotate {name} gives it a new secret") from None
-    until = cast("float | None", row["before_until"])
-    if until is None or until <= plane.store.now():
+    if row.before_until is None or row.before_until <= plane.store.now():
         return (newest,)
     try:
-        return newest, seal.open_up(str(row["secret_before"]), label=_label(name))
+        return newest, seal.open_up(str(row.secret_before), label=_label(name))
     except Invalid:
         return (newest,)
 
@@ -411,7 +407,7 @@ async def _check_request(plane: Plane, caller: Caller, request: SubscriptionRequ
             if request.target:
                 raise Invalid("target: a pull subscription has none: it reads /v1/events")
     event_filter, ends = EventFilter(types=parse_types(request.types)), WAITED_FOR.values()
-    if request.required and not any(event_filter.has({"type": event}) for event in ends):
+    if request.required and not any(event_filter.has_type(event) for event in ends):
         raise Invalid(
             f"required: its types include neither {' nor '.join(ends)}, so no operation would wait"
             " for it"
@@ -435,26 +431,24 @@ def _label(name: str) -> str:
     return f"subscription/{name}"
 
 
-async def _view(plane: Plane, row: Row) -> SubscriptionView:
-    name = str(row["id"])
-    cursor = await plane.store.find("cursor", (name,)) or {}
-    parked = await plane.store.count_rows("parked", {"destination": name})
-    types = cast("Sequence[str]", decode(cast(str, row["types"])))
+async def _view(plane: Plane, row: SubscriptionRecord) -> SubscriptionView:
+    cursor = await plane.store.find(CursorRecord, (row.id,))
+    parked = await plane.store.count_rows(ParkedRecord, {"destination": row.id})
     return SubscriptionView(
-        name,
-        str(row["name"]),
-        SubscriptionKind(str(row["kind"])),
-        str(row["target"]),
-        str(row["agent"]),
-        tuple(types),
-        bool(row["required"]),
-        str(row["principal"]),
-        cast(float, row["created_at"]),
-        cast(float, row["updated_at"]),
-        cast("int | None", cursor.get("position")),
-        cast("float | None", cursor.get("since")),
-        cast(float, cursor["due_at"]) if cursor.get("since") is not None else None,
-        str(cursor.get("why", "")),
-        parked,
-        cast(int, cursor.get("missed", 0)),
+        row.id,
+        row.name,
+        SubscriptionKind(row.kind),
+        row.target,
+        row.agent,
+        tuple(cast("Sequence[str]", decode(row.types))),
+        bool(row.required),
+        row.principal,
+        row.created_at,
+        row.updated_at,
+        position=None if cursor is None else cursor.position,
+        failing_since=None if cursor is None else cursor.since,
+        next_try=None if cursor is None or cursor.since is None else cursor.due_at,
+        why="" if cursor is None else cursor.why,
+        parked=parked,
+        missed=0 if cursor is None else cursor.missed,
     )

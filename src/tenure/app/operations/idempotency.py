@@ -12,7 +12,7 @@ an answer (`begin`): a request that is repeated after a crash goes on with what 
 
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec import json as msgspec_json
@@ -22,10 +22,10 @@ from tenure.app.operations.handle import canonical
 from tenure.app.operations.plane import OperationsPlane
 from tenure.core.errors import Conflict, ConflictCode, Defect, Invalid
 from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, IDEMPOTENCY_SECONDS
+from tenure.core.records import IdempotencyRecord, key_of
 from tenure.ports.seal import Seal
 from tenure.ports.store import Change, CommitRefusal, Drop, Is, Put, Row, Set
 
-TABLE = "idempotency"
 Scope = tuple[str, str, str, str]
 """Tenant, principal, route and key."""
 
@@ -103,7 +103,7 @@ class IdempotentRequest:
         Conflict `idempotency_mismatch` if it was used for another request.
         """
         known = await self._find(plane, now)
-        return "" if known is None else str(known["operation"])
+        return "" if known is None else known.operation
 
     def rows(self, holder: str, now: float, *, answer: str | None = None) -> tuple[Put, ...]:
         """The rows to commit with the effect: that of the key, if there is one.
@@ -124,9 +124,9 @@ class IdempotentRequest:
         Conflict `idempotency_mismatch` if the key was used for another request.
         """
         known = await self._find(plane, plane.store.now())
-        if known is None or known["answer"] is None:
+        if known is None or known.answer is None:
             return None
-        record = msgspec_json.decode(str(known["answer"]), type=_AnswerRecord)
+        record = msgspec_json.decode(known.answer, type=_AnswerRecord)
         if not record.sealed:
             return StoredAnswer(record.status, record.body.encode())
         try:
@@ -152,7 +152,7 @@ class IdempotentRequest:
         refused = await plane.store.commit(replace(change, writes=(*change.writes, row)))
         if refused is None:
             self._is_stored = True
-        elif refused.what.table == TABLE:
+        elif refused.what.table == "idempotency":
             raise RepeatedRequest
         return refused
 
@@ -175,10 +175,10 @@ class IdempotentRequest:
             self._begun_at = now
             return RequestStart(draft, now)
         known = await self._find(plane, now)
-        if known is None or known["answer"] is not None:
+        if known is None or known.answer is not None:
             raise RepeatedRequest
-        self._begun_at = cast(float, known["at"])
-        first = str(known["operation"])
+        self._begun_at = known.at
+        first = known.operation
         if self.has_secret:
             first = _seal(plane).open_up(first, label=self._label).decode()
         return RequestStart(first, self._begun_at, is_repeated=True)
@@ -197,36 +197,38 @@ class IdempotentRequest:
                 self._is_stored = True
                 return
             known = await self._find(plane, now)
-            if known is None or known["answer"] is not None:
+            if known is None or known.answer is not None:
                 raise RepeatedRequest
             # An earlier attempt has begun and has carried out the whole request.
-            self._begun_at = cast(float, known["at"])
-        guard = Is(TABLE, self.scope, {"at": self._begun_at, "answer": None})
-        write = Set(TABLE, self.scope, {"answer": answer})
+            self._begun_at = known.at
+        guard = Is("idempotency", self.scope, {"at": self._begun_at, "answer": None})
+        write = Set("idempotency", self.scope, {"answer": answer})
         if await plane.store.commit(Change("", (guard,), (write,))) is not None:
             raise RepeatedRequest
         self._is_stored = True
 
     # --------------------------------------------------------------------------------------- inner
 
-    async def _find(self, plane: OperationsPlane, now: float) -> Row | None:
+    async def _find(self, plane: OperationsPlane, now: float) -> IdempotencyRecord | None:
         """The row of this key, unless its day is over."""
-        known = await plane.store.find(TABLE, self.scope) if self.has_key else None
+        known = await plane.store.find(IdempotencyRecord, self.scope) if self.has_key else None
         if known is None:
             return None
-        if cast(float, known["at"]) < now - IDEMPOTENCY_SECONDS:
-            guard = Is(TABLE, self.scope, {"at": known["at"]})
-            await plane.store.commit(Change("", (guard,), (Drop(TABLE, self.scope),)))
+        if known.at < now - IDEMPOTENCY_SECONDS:
+            guard = key_is_unchanged(known)
+            await plane.store.commit(Change("", (guard,), (drop_key(known),)))
             return None
-        if known["fingerprint"] != self.fingerprint:
+        if known.fingerprint != self.fingerprint:
             message = "this idempotency key was used for another request; use a new key"
-            holder = str(known["operation"]) if self.names_operation else ""
+            holder = known.operation if self.names_operation else ""
             raise Conflict(message, code=ConflictCode.IDEMPOTENCY_MISMATCH, holder=holder)
         return known
 
     def _row(self, now: float, *, operation: str = "", answer: str | None = None) -> Put:
         row: Row = {"operation": operation, "fingerprint": self.fingerprint, "at": now}
-        return Put(TABLE, self.scope, row if answer is None else {**row, "answer": answer})
+        if answer is not None:
+            row["answer"] = answer
+        return Put("idempotency", self.scope, row)
 
     def _answer(self, plane: OperationsPlane, body: bytes, status: int = 0) -> str:
         text = body.decode()
@@ -239,6 +241,16 @@ class IdempotentRequest:
     def _label(self) -> str:
         """The label of the seal: an answer that is copied to another row cannot be opened."""
         return f"idempotency/{fingerprint(self.scope)}"
+
+
+def drop_key(row: IdempotencyRecord) -> Drop:
+    """The day of this key is over: it may be used for another request."""
+    return Drop("idempotency", key_of(row))
+
+
+def key_is_unchanged(row: IdempotencyRecord) -> Is:
+    """Guard: the key has not been used again since its row was read."""
+    return Is("idempotency", key_of(row), {"at": row.at})
 
 
 def _seal(plane: OperationsPlane) -> Seal:

@@ -27,7 +27,6 @@ from tenure.app.safety.standing import (
     is_open,
     standing,
 )
-from tenure.app.start_checks import PLANE_ROW
 from tenure.app.tenancy.audit import entry
 from tenure.app.tenancy.tokens import TENANT, require_owner
 from tenure.core.agent import AgentState
@@ -36,7 +35,9 @@ from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import IntentState
 from tenure.core.records import AgentRecord, AuditRecord, OperationRecord, PlaneRecord
 from tenure.core.roles import Caller, Role
-from tenure.ports.store import Change, Is, Row, Set
+from tenure.ports import plane_rows
+from tenure.ports.plane_rows import PLANE_ROW
+from tenure.ports.store import Change
 
 LIST_SECONDS = 30.0
 """How long a provider may take to list its resources."""
@@ -101,9 +102,9 @@ async def _has_last_audit_line(plane: Plane) -> bool:
 async def _write_epoch(plane: Plane, theirs: int) -> None:
     """Write the epoch to the store; for a later one, raise the numbers of all agents first."""
     pause = plane.pause
-    columns: Row = {"epoch": pause.epoch, "held": pause.why or None}
+    write = plane_rows.set_epoch(pause.epoch, pause.why or None)
     if pause.epoch == theirs:
-        await plane.store.commit(Change("", (), (Set("plane", PLANE_ROW, columns),)))
+        await plane.store.commit(Change("", (), (write,)))
         return
     async for agent in every(plane.store, AgentRecord):
         raised = agent_rows.set_numbers(
@@ -118,7 +119,7 @@ async def _write_epoch(plane: Plane, theirs: int) -> None:
         owner, "plane.hold", target=plane.id, now=plane.store.now(), epoch=pause.epoch,
         before=theirs, why=pause.why,
     )  # fmt: skip
-    await plane.store.commit(Change("", (), (Set("plane", PLANE_ROW, columns), audit_row)))
+    await plane.store.commit(Change("", (), (write, audit_row)))
 
 
 async def note(plane: Plane) -> None:
@@ -367,8 +368,8 @@ async def confirm(
         )
     now, why = plane.store.now(), pause.why
     audit_row = entry(caller, "plane.confirm", target=plane.id, now=now, epoch=pause.epoch, why=why)
-    epoch = Is("plane", PLANE_ROW, {"epoch": pause.epoch})
-    change = Change("", (epoch,), (Set("plane", PLANE_ROW, {"held": None}), audit_row))
+    guard = plane_rows.epoch_is(pause.epoch)
+    change = Change("", (guard,), (plane_rows.end_pause(), audit_row))
     if await idempotency.commit(plane, change, None) is not None:
         raise Conflict(
             "a later epoch was begun elsewhere: start this process anew", code=ConflictCode.NOT_HELD

@@ -18,7 +18,7 @@ from tenure.core.finding import FindingKind, finding_id
 from tenure.core.limits import PAGE_MAX
 from tenure.core.records import FindingRecord, columns_of
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.store import Change, Is, Put, Row, Set, Writes
+from tenure.ports.store import Change, Drop, Is, Put, Row, Set, Writes
 
 
 class Sighting(NamedTuple):
@@ -117,6 +117,16 @@ def abandoned_finding(
         {"what": what, "abandoned": True, "operation": operation},
     )
     return Put.of(_seen_again(sighting, None, now))
+
+
+def drop_finding(row: FindingRecord) -> Drop:
+    """The finding is resolved, and its time is over."""
+    return Drop("finding", (row.id,))
+
+
+def finding_is_resolved(row: FindingRecord) -> Is:
+    """Guard: the finding has not been opened again since it was resolved."""
+    return Is("finding", (row.id,), {"resolved_at": row.resolved_at})
 
 
 async def find(plane: Plane, reconciler: str, subject: str) -> FindingRecord | None:

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 
 from tenure.app.plane import Plane
 from tenure.core.records import PlaneRecord
+from tenure.ports import plane_rows
 from tenure.ports.epoch import Watermark
-from tenure.ports.store import Change, Is, Put, Set
+from tenure.ports.store import Change
 
 ROW = ("watermarks",)
 """The key of the row of table `plane` that has the last watermarks in its column `name`."""
@@ -29,7 +30,7 @@ async def find_missing(plane: Plane) -> str:
     if expected is None:
         return ""
     row = await plane.store.find(PlaneRecord, ROW)
-    listed = _parse(str(row.name)) if row is not None else []
+    listed = _parse(row.name) if row is not None else []
     if expected in listed or (listed and expected.number < listed[-1].number):
         return ""
     newest = f"the newest that it has is of {_time(listed[0].at)}" if listed else "it has none"
@@ -45,15 +46,15 @@ async def raise_watermark(plane: Plane) -> None:
     If another process commits one at the same time, that one serves as well.
     """
     row = await plane.store.find(PlaneRecord, ROW)
-    before = str(row.name) if row is not None else ""
+    before = row.name if row is not None else ""
     listed = _parse(before)
     number = listed[0].number + 1 if listed else 1
     raised = Watermark(number, round(plane.store.now(), 3), f"{plane.entropy.bits():x}")
     name = " ".join(map(_text, [raised, *listed][:LISTED_MAX]))
     change = (
-        Change("", (), (Put("plane", ROW, {"name": name}),))
+        Change("", (), (plane_rows.put_note(ROW, name),))
         if row is None
-        else Change("", (Is("plane", ROW, {"name": before}),), (Set("plane", ROW, {"name": name}),))
+        else Change("", (plane_rows.note_is(ROW, before),), (plane_rows.set_note(ROW, name),))
     )
     if await plane.store.commit(change) is None:
         await plane.pause.write_watermark(raised)

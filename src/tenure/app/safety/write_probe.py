@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from tenure.app.plane import Plane
-from tenure.app.start_checks import PLANE_ROW
 from tenure.core.errors import StoreError
 from tenure.core.records import PlaneRecord
+from tenure.ports.plane_rows import PLANE_ROW
 from tenure.ports.store import Change
 
 FRESH_SECONDS = 5.0

@@ -16,6 +16,7 @@ from tenure.core.records.agent import (
 from tenure.core.records.event import (
     AwaitedRecord,
     CursorRecord,
+    EventRecord,
     LetterRecord,
     OutboxRecord,
     ParkedRecord,
@@ -73,6 +74,7 @@ __all__ = [
     "AwaitedRecord",
     "CursorRecord",
     "EdgeRecord",
+    "EventRecord",
     "FindingRecord",
     "IdempotencyRecord",
     "IntentRecord",

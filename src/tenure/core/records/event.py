@@ -144,3 +144,7 @@ class AwaitedRecord(NamedTuple):
     """When the acknowledgement came; NULL: it has not."""
     principal: str | None
     """The caller who acknowledged; NULL: nobody has."""
+
+
+EventRecord = OutboxRecord | LetterRecord
+"""An event, in the outbox or as a dead letter: both have the same columns."""

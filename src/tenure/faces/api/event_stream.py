@@ -7,7 +7,6 @@ polled.  The stream checks its token before each write and ends when the token i
 
 import asyncio
 from collections import Counter
-from typing import cast
 
 import msgspec
 
@@ -82,7 +81,7 @@ async def _follow(
         text = b"event: missed\ndata: {}\n\n" if page.missed else b""
         for row in page.items:
             event = cloud_event(plane.id, row)
-            position = cast(int, row["position"])
+            position = row.position
             name = event.type.encode()
             text += b"id: %d\nevent: %b\ndata: %b\n\n" % (position, name, encode(event))
         last = page.position

@@ -226,7 +226,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         assert await store.find(OperationRecord, ("b",)) is None
         assert await store.find(OperationRecord, ("a",)) == stored_record(operation("a"))
         await store.commit(change(event("second")))
-        assert [row["type"] for row in await store.list_events()] == ["first", "second"]
+        assert [row.type for row in await store.list_events()] == ["first", "second"]
 
     @scenario
     async def test_of_two_puts_of_one_key_the_first_wins(self, store: Store, change: Names) -> None:
@@ -274,7 +274,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         assert await store.find(OperationRecord, ("a",)) == stored_record(operation("a"))
         assert await store.find(OperationRecord, ("b",)) == stored_record(operation("b"))
         assert await store.find(JournalRecord, ("b", 1)) is None
-        assert [row["type"] for row in await store.list_events()] == ["kept"]
+        assert [row.type for row in await store.list_events()] == ["kept"]
 
     @scenario
     async def test_a_drop_removes_and_dropping_nothing_succeeds(
@@ -307,7 +307,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
     ) -> None:
         waiting = [store.commit(change(event(f"e{n}"), event(f"f{n}"))) for n in range(3)]
         assert [await answer for answer in waiting] == [None] * 3
-        found = [row["type"] for row in await store.list_events()]
+        found = [row.type for row in await store.list_events()]
         assert found == ["e0", "f0", "e1", "f1", "e2", "f2"]
         for number, name in enumerate("abc", 1):
             await store.commit(change(operation(name, generation=Next("other"))))  # type: ignore[arg-type]
@@ -390,11 +390,11 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         await store.commit(refused := change(operation("a")))
         await store.close()
         store = await stores.open(clock)
-        assert [row["type"] for row in await store.list_events()] == ["a", "b", "c"]
+        assert [row.type for row in await store.list_events()] == ["a", "b", "c"]
         assert [await store.was_committed(f"change-{n}") for n in (1, 2, 3)] == [True] * 3
         assert not await store.was_committed(refused.id)
         await store.commit(change(event("d")))
-        assert [row["type"] for row in await store.list_events()] == ["a", "b", "c", "d"]
+        assert [row.type for row in await store.list_events()] == ["a", "b", "c", "d"]
         await store.close()
 
     @scenario

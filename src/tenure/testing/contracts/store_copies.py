@@ -52,7 +52,7 @@ class CopyPromises:
         assert await copy.load("a") == await store.load("a")
         assert await copy.was_committed("change-1")
         assert await copy.commit(change(event())) is None
-        assert [row["position"] for row in await copy.list_events()] == [1, 2]
+        assert [row.position for row in await copy.list_events()] == [1, 2]
         assert len(await store.list_events()) == 1
         await copy.close()
 

@@ -58,15 +58,15 @@ class LinePromises:
             assert [row.seq for row in loaded.journal] == [0, 1, 2]
             assert [row.detail for row in loaded.intents] == ["after 2"]
         told = await store.list_events(limit=10)
-        assert [row["sequence"] for row in told if row["agent"] == "a"] == [1, 2, 3]
-        assert len({row["position"] for row in told}) == 6
+        assert [row.sequence for row in told if row.agent == "a"] == [1, 2, 3]
+        assert len({row.position for row in told}) == 6
 
     @scenario
     async def test_events_alone_can_be_lines(self, store: Store) -> None:
         line = (Next("outbox"), "north", "a", "o", "told", 3.0, "{}", Next("event/a"))
         both = Change("", headers=(OUTBOX, OUTBOX), lines=(line, line))
         assert await store.commit(both) is None
-        assert [row["sequence"] for row in await store.list_events(limit=10)] == [1, 2]
+        assert [row.sequence for row in await store.list_events(limit=10)] == [1, 2]
 
     @scenario
     async def test_a_guard_of_a_line_refuses_all_of_its_change(
@@ -88,7 +88,7 @@ class LinePromises:
         loaded = await store.load("a")
         assert loaded is not None
         assert [row.seq for row in loaded.journal] == [4]
-        assert [row["sequence"] for row in await store.list_events(limit=10)] == [1]
+        assert [row.sequence for row in await store.list_events(limit=10)] == [1]
         assert [await store.was_committed(one) for one in ("late", "fenced", "fine")] == [
             False, False, True,
         ]  # fmt: skip
@@ -170,7 +170,7 @@ class LinePromises:
         assert isinstance(refused, CommitRefusal)
         assert fine == [None, None]
         assert await store.commit(Change("", headers=(OUTBOX,), lines=(more,))) is None
-        assert [row["sequence"] for row in await store.list_events(limit=10)] == [1, 2, 3]
+        assert [row.sequence for row in await store.list_events(limit=10)] == [1, 2, 3]
 
 
 async def _commit(store: Store, change: Change) -> CommitRefusal | None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tenure.core.events import EPOCH_SPAN
 from tenure.core.limits import POSITION_MAX
-from tenure.core.records import OperationRecord
+from tenure.core.records import OperationRecord, OutboxRecord
 from tenure.ports.store import Drop, Generated, Next, Put, Row, Set, Store, TenantEvents, Value
 from tenure.testing.contracts.store_rows import (
     Names,
@@ -156,15 +156,14 @@ class ReadPromises:
     async def test_lists_events_after_a_position(self, store: Store, change: Names) -> None:
         assert await store.newest_event() == 0
         await store.commit(change(*(event(f"e{n}") for n in range(5))))
-        places = [cast(int, row["position"]) for row in await store.list_events()]
+        places = [row.position for row in await store.list_events()]
         assert places == sorted(set(places))
         page = await store.list_events(after=places[1], limit=2)
-        assert [row["position"] for row in page] == places[2:4]
-        assert (await store.list_events(after=places[3]))[0] == {
-            "position": places[4], "tenant": "north", "agent": "agent", "operation": "operation",
-            "type": "e4", "at": 3.0,
-            "body": "{}", "sequence": None,
-        }  # fmt: skip
+        assert [row.position for row in page] == places[2:4]
+        assert (await store.list_events(after=places[3]))[0] == OutboxRecord(
+            position=places[4], tenant="north", agent="agent", operation="operation",
+            type="e4", at=3.0, body="{}", sequence=None,
+        )  # fmt: skip
         assert list(await store.list_events(after=places[4])) == []
         assert await store.newest_event() == places[4]
 
@@ -174,7 +173,7 @@ class ReadPromises:
         for tenant in ("north", "south", "north", "north"):
             put = event("told")
             await store.commit(change(replace(put, row={**put.row, "tenant": tenant})))
-        places = [cast(int, row["position"]) for row in await store.list_events()]
+        places = [row.position for row in await store.list_events()]
         assert await store.count_events(until=places[2]) == {
             "north": TenantEvents(2, places[0]), "south": TenantEvents(1, places[1]),
         }  # fmt: skip
@@ -194,7 +193,7 @@ class ReadPromises:
         await store.commit(change(event("later")))
         mine = cast(Row, await store.find("cursor", ("mine",)))
         after = await store.list_events(after=cast(int, mine["position"]))
-        assert [one["type"] for one in after] == ["later"]
+        assert [one.type for one in after] == ["later"]
 
     @scenario
     async def test_counts_the_events_of_each_agent(self, store: Store, change: Names) -> None:
@@ -209,7 +208,7 @@ class ReadPromises:
         )
         found = await store.list_events(limit=100)
         for agent in ("a", "b"):
-            numbers = [row["sequence"] for row in found if row["agent"] == agent]
+            numbers = [row.sequence for row in found if row.agent == agent]
             assert numbers == [*range(1, len(numbers) + 1)]
         assert len(found) == 13
 
@@ -228,7 +227,7 @@ class ReadPromises:
         await store.commit(change(agent_event("a"), agent_event("b"), agent_event("c")))
         numbers: dict[object, list[Value]] = {}
         for row in await store.list_events(limit=100):
-            numbers.setdefault(row["agent"], []).append(row["sequence"])
+            numbers.setdefault(row.agent, []).append(row.sequence)
         start = 3 * EPOCH_SPAN
         assert numbers == {"a": [1, 2, start + 3, start + 4], "b": [1, start + 2], "c": [1]}
 

@@ -18,6 +18,7 @@ from tenure.core.records import (
     IntentRecord,
     JournalRecord,
     OperationRecord,
+    OutboxRecord,
     table_of,
 )
 from tenure.ports.clock import Clock
@@ -231,11 +232,12 @@ class MemoryStore:
         there = intent["state"] == "INTENDED" and intent["step"] in done
         return {**intent, "state": "PRESENT"} if there else intent
 
-    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
+    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[OutboxRecord]:
         """Copy one page."""
         self._use()
         rows = sorted(self.tables.rows["outbox"].items())
-        return [dict(row) for (position,), row in rows if int(position) > after][:limit]
+        beyond = [row for (position,), row in rows if int(position) > after]
+        return _records(OutboxRecord, beyond[:limit])
 
     async def newest_event(self) -> int:
         """Look at every position."""

@@ -161,9 +161,9 @@ async def test_a_create_replaces_one_that_has_failed_under_a_new_uid(harness):
     old = await harness.plane.store.find("agent", (failed.agent,))
     assert (old["state"], old["spec"]) == (AgentState.DELETED, None)
     told = [
-        row["type"]
+        row.type
         for row in await harness.plane.store.list_events(limit=100)
-        if row["agent"] == failed.agent and row["type"].startswith("agent.")
+        if row.agent == failed.agent and row.type.startswith("agent.")
     ]
     assert told == ["agent.creating", "agent.create_failed", "agent.deleted"]
     assert await harness.violations() == []

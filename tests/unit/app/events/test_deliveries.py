@@ -28,7 +28,7 @@ async def test_deliveries_are_counted_by_the_kind_of_destination(harness):
     await relay.tick()
     counts = plane.deliveries
     rows = await plane.store.list_events(limit=1_000)
-    per_agent = {uid: sum(row["agent"] == uid for row in rows) for uid in (good, bad)}
+    per_agent = {uid: sum(row.agent == uid for row in rows) for uid in (good, bad)}
     assert counts.answers["reaction", DeliveryVerdict.DELIVERED] == len(rows)
     assert counts.answers["nats", DeliveryVerdict.DELIVERED] == per_agent[good]
     assert counts.answers["nats", DeliveryVerdict.REFUSED] == 1  # those behind it were not sent

@@ -58,7 +58,7 @@ def test_readers_behind_ahead_and_far_behind_skip_nothing(seed, monkeypatch):
             name = chance.choice([0, 0, 1, 1, 2, 3] if chance.random() < 0.9 else [3])
             limit = chance.randrange(1, 12)
             rows = await feed.after(readers[name][-1], limit=limit)
-            readers[name] += [row["position"] for row in rows]
+            readers[name] += [row.position for row in rows]
             if len(rows) < limit:
                 assert readers[name][-1] >= told, "another one was told of more"
             told = max(told, readers[name][-1])
@@ -67,7 +67,7 @@ def test_readers_behind_ahead_and_far_behind_skip_nothing(seed, monkeypatch):
         news.notify()
         for read in readers.values():
             while rows := await feed.after(read[-1], limit=5):
-                read += [row["position"] for row in rows]
+                read += [row.position for row in rows]
             assert read == list(range(made + 1))
 
     asyncio.run(main())
@@ -84,7 +84,7 @@ def test_a_position_that_somebody_names_is_never_taken_for_that_of_the_newest_ev
             assert await feed.after(far, limit=5) == []
             assert await feed.head() == 2
         await store.commit(Change("", (), (event(3), event(4))))
-        assert [row["position"] for row in await feed.after(2, limit=5)] == [3, 4]
+        assert [row.position for row in await feed.after(2, limit=5)] == [3, 4]
 
     asyncio.run(main())
 

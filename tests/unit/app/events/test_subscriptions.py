@@ -141,7 +141,7 @@ async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(ha
         patch.setattr(subscriptions, "get_subscription_row", meanwhile)
         _, last = await subscriptions.rotate_secret(plane, CALLER, view.id)
     row = await get(plane, CALLER, view.id)
-    assert row["revision"] == 3
+    assert row.revision == 3
     keys = [subscriptions.secret_text(key) for key in subscriptions.secrets_of(plane, row)]
     assert keys == [last, rotated[1]]
     assert first not in keys

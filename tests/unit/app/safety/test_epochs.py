@@ -124,7 +124,7 @@ def test_what_is_told_after_a_restore_is_later_than_what_was_told_before_it(tmp_
         rows = await plane.store.list_events(after=after, limit=1_000)
         events = [msgspec.json.decode(outgoing(plane.id, row).body) for row in rows]
         seen = {inbox.apply(event, lambda *_: None) for event in events}
-        return seen, rows[-1]["position"]
+        return seen, rows[-1].position
 
     async def first():
         async with plane_in(tmp_path) as plane:

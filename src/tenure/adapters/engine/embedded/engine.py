@@ -25,12 +25,14 @@ from tenure.core.errors import Defect, StaleToken, StoreError
 from tenure.core.ids import uuid7
 from tenure.core.moves import Move, Moves
 from tenure.core.operation import ENDED_OR_STUCK, OPERATION, OperationState
+from tenure.core.records import LeaseRecord
 from tenure.core.retry import HALTED_OPERATION
+from tenure.ports import lease_rows
 from tenure.ports.clock import Clock
 from tenure.ports.engine import L, MoveExecutor
 from tenure.ports.entropy import Entropy
 from tenure.ports.operation_rows import release_operation
-from tenure.ports.store import Change, Drop, Is, Put, Queue, Row, Set, Store, WakeHint
+from tenure.ports.store import Change, Drop, Is, Put, Queue, Store, WakeHint
 
 log = logging.getLogger("tenure.engine")
 CANCELLED_OUTSIDE = "operation %s: its task was cancelled from outside the engine; retrying later"
@@ -100,12 +102,12 @@ class EmbeddedEngine(Generic[L]):
 
     async def _register_worker(self) -> None:
         """Write the lease of a new worker id; operations of the earlier id are claimed again."""
-        writes: list[Put | Drop] = [Drop("lease", (self._lease,))] if self._worker else []
+        writes: list[Put | Drop] = [lease_rows.drop_lease(self._lease)] if self._worker else []
         self._worker = uuid7(self._store.now(), self._entropy.bits())
         self._renewed_at = self._clock.monotonic()
         until = self._store.now() + self._settings.lease_ttl_seconds
-        row: Row = {"holder": self._worker, "token": 1, "until": until}
-        writes.append(Put("lease", (self._lease,), row))
+        row = LeaseRecord(self._lease, self._worker, token=1, until=until)
+        writes.append(lease_rows.put_lease(row))
         await self._store.commit(Change("", (), tuple(writes)))
 
     @property
@@ -219,8 +221,8 @@ class EmbeddedEngine(Generic[L]):
         if sent_at - self._renewed_at > ttl * 0.9:
             return False  # paused for too long: another worker may have claimed our work
         until = self._store.now() + ttl
-        guard = Is("lease", (self._lease,), {"token": 1})
-        change = Change("", (guard,), (Set("lease", (self._lease,), {"until": until}),))
+        guard = lease_rows.lease_has_token(self._lease, 1)
+        change = Change("", (guard,), (lease_rows.extend_lease(self._lease, until),))
         if await self._store.commit(change) is not None:
             return False
         self._renewed_at = sent_at
@@ -283,7 +285,7 @@ class EmbeddedEngine(Generic[L]):
         finally:  # also if the task that stops the engine is cancelled
             await self._end_all([task for task in tasks if not task.done()])
         try:
-            await self._store.commit(Change("", (), (Drop("lease", (self._lease,)),)))
+            await self._store.commit(Change("", (), (lease_rows.drop_lease(self._lease),)))
         except StoreError as error:
             log.warning("cannot drop the lease: %s; it will expire", error)
         except BaseException as error:

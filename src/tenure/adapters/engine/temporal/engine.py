@@ -30,10 +30,11 @@ from tenure.adapters.engine.waiters import Waiters
 from tenure.core.errors import Defect, EngineError, StaleToken, StoreError
 from tenure.core.operation import ENDED_OR_STUCK, OperationState
 from tenure.core.records import LeaseRecord, OperationRecord
+from tenure.ports import lease_rows
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Claims, L, MoveExecutor
 from tenure.ports.entropy import Entropy
-from tenure.ports.store import Change, Put, Queue, Row, Set, Store
+from tenure.ports.store import Change, Queue, Store
 
 log = logging.getLogger("tenure.engine")
 WORKER = "temporal"
@@ -165,9 +166,9 @@ class TemporalEngine(Generic[L]):
 
     async def _write_lease(self, name: str) -> None:
         """Write a lease without expiry, over any earlier one."""
-        row: Row = {"holder": WORKER, "token": 1, "until": NO_EXPIRY}
-        if await self._store.commit(Change("", (), (Put("lease", (name,), row),))) is not None:
-            await self._store.commit(Change("", (), (Set("lease", (name,), row),)))
+        row = LeaseRecord(name, WORKER, token=1, until=NO_EXPIRY)
+        if await self._store.commit(Change("", (), (lease_rows.put_lease(row),))) is not None:
+            await self._store.commit(Change("", (), (lease_rows.set_lease(row),)))
 
     def _make_worker(self, client: Client) -> Worker:
         settings, throttle = self._settings, timedelta(seconds=HEARTBEAT_SECONDS)

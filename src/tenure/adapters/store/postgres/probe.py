@@ -9,7 +9,8 @@ from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.landing import refuse_half_moved
 from tenure.adapters.store.postgres.server import Address
 from tenure.core.errors import StoreError
-from tenure.ports.store import TABLES, Key, Row
+from tenure.core.records import table_of
+from tenure.ports.store import Key, R
 from tenure.sqlite.migrations import Migration, read_migrations
 
 _MAY = "SELECT has_database_privilege(current_database(), $1)"
@@ -51,11 +52,12 @@ async def inspect_server(url: str) -> ServerReport:
     return ServerReport(summary, {str(one): str(name) for one, name in rows})
 
 
-async def read_row(url: str, table: str, key: Key) -> Row | None:
+async def read_row(url: str, record: type[R], key: Key) -> R | None:
     """One row as it stands, and None where no start has made the table yet; as for `probe`."""
-    address, shape = server.read_address(url), TABLES[table]
-    where = " AND ".join(f"{name} = ${n}" for n, name in enumerate(shape.key, 1))
-    query = f"SELECT {', '.join(shape.columns)} FROM {table} WHERE {where}"
+    address, table = server.read_address(url), table_of(record)
+    where = " AND ".join(f"{name} = ${n}" for n, name in enumerate(table.key, 1))
+    columns = ", ".join((*table.key, *table.columns))
+    query = f"SELECT {columns} FROM {table.name} WHERE {where}"
     try:
         connection = await server.connect(address, "tenure doctor")
         try:
@@ -66,7 +68,7 @@ async def read_row(url: str, table: str, key: Key) -> Row | None:
             await server.close(connection)
     except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
         raise server.translate_error(error, address) from None
-    return None if found is None else dict(found)
+    return None if found is None else tuple.__new__(record, found)
 
 
 async def _reached(

@@ -18,6 +18,7 @@ from tenure.core.records import (
     IntentRecord,
     JournalRecord,
     OperationRecord,
+    OutboxRecord,
     table_of,
 )
 from tenure.ports.store import (
@@ -26,7 +27,6 @@ from tenure.ports.store import (
     LoadedOperation,
     Queue,
     R,
-    Row,
     TenantEvents,
     Value,
     WakeHint,
@@ -166,10 +166,10 @@ class PostgresStore:
         rows = await self._readers.fetch(self._queries["list_open"], chosen, after, limit)
         return [_read(OperationRecord, row) for row in rows]
 
-    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
+    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[OutboxRecord]:
         """Read one page, in the order of transactions."""
         rows = await self._readers.fetch_events(horizon.LIST, after, limit)
-        return [dict(row) for row in rows]
+        return [OutboxRecord._make(row) for row in rows]
 
     async def newest_event(self) -> int:
         """Read the end of the key, as far as it is listed."""

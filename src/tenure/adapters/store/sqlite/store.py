@@ -32,7 +32,6 @@ from tenure.ports.store import (
     LoadedOperation,
     Queue,
     R,
-    Row,
     TenantEvents,
     Value,
     WakeHint,
@@ -182,10 +181,9 @@ class SqliteStore:
         bindings = {"states": chosen, "after": after, "limit": limit}
         return self._list(OperationRecord, "list_open", bindings)
 
-    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
+    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[OutboxRecord]:
         """Read one page."""
-        rows = self._list(OutboxRecord, "list_events", {"after": after, "limit": limit})
-        return [row._asdict() for row in rows]
+        return self._list(OutboxRecord, "list_events", {"after": after, "limit": limit})
 
     async def newest_event(self) -> int:
         """Read the largest key."""

@@ -78,7 +78,7 @@ async def list_letters(request: HttpRequest) -> schemas.Letters:
     )
     items = [
         schemas.Letter(
-            position=cast(int, one.row["position"]), agent=str(one.row["agent"]),
+            position=one.row.position, agent=one.row.agent,
             event=cloud_event(request.plane.id, one.row),
             why=one.why, attempts=one.attempts, parked_since=one.parked_since, due_at=one.due_at,
         )
