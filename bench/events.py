@@ -37,7 +37,7 @@ from tenure.faces.http.state import HttpState
 from tenure.ports.bus import Destination
 from tenure.ports.store import Change
 from tenure.settings import Settings
-from tenure.wiring import NATS_PAGE, running
+from tenure.wiring import NATS_PAGE, run_plane
 from tests.contract.support.nats_server import NatsServer
 
 BODY = json.dumps({"kind": "create_agent", "record": "done", "step": "runtime", "state": "RUNNING"})
@@ -76,7 +76,7 @@ async def fill(store, count, first=0):
 
 @asynccontextmanager
 async def plane_at(folder):
-    async with running(
+    async with run_plane(
         Settings(store=str(folder / "tenure.db"), plane="bench"), plans=(), providers={}
     ) as plane:
         yield plane

@@ -38,7 +38,7 @@ from tenure.plans.agents.create import PLAN as CREATE
 from tenure.ports.provider import OwnedResource
 from tenure.reconcilers import orphans
 from tenure.settings import Settings
-from tenure.wiring import managing
+from tenure.wiring import run_agent_plane
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "servers"))
 from lifecycle import REFERENCE, Remembered
@@ -81,7 +81,7 @@ def insert(connection, table, rows):
 
 async def begin(home):
     """An empty home, with every file and every plan."""
-    async with managing(settings(home), provider_overrides={"runtime": Remembered()}):
+    async with run_agent_plane(settings(home), provider_overrides={"runtime": Remembered()}):
         pass
 
 
@@ -272,7 +272,7 @@ async def loaded(plane):
 
 
 async def measure_look(home, *, patience=None):
-    async with managing(settings(home), provider_overrides={"runtime": Kept(home)}) as plane:
+    async with run_agent_plane(settings(home), provider_overrides={"runtime": Kept(home)}) as plane:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         began, cpu = time.perf_counter(), time.process_time()
         tick = await orphans.tick(plane)
@@ -390,7 +390,7 @@ async def look_again_and_again(plane):
 
 
 async def measure_cascade(home, nodes):
-    async with managing(settings(home), provider_overrides={"runtime": Kept(home)}) as plane:
+    async with run_agent_plane(settings(home), provider_overrides={"runtime": Kept(home)}) as plane:
         began, cpu = time.perf_counter(), time.process_time()
         deleted = await agents.delete_agent(plane, CALLER, "a0", drain_seconds=0.0)
         accepted = time.perf_counter() - began

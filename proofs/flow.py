@@ -75,7 +75,7 @@ def _states_after(
     if before is after or not operation.OPERATION.permits(before, after):
         return None
     with suppress(IllegalTransition):  # nobody can ask this verb of an agent that stood so
-        return verb.agent_after(before, after, was=was)
+        return verb.agent_after(before, after, return_state=was)
     return None
 
 

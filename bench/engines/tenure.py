@@ -27,7 +27,7 @@ from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, Step, StepKind, nothing
 from tenure.ports.provider import Call
 from tenure.settings import Settings
-from tenure.wiring import running
+from tenure.wiring import run_plane
 
 SCALING_RUNS, SCALING_OPERATIONS = 3, 3_000
 """How often the cost at one size of the store is measured, and over how many operations."""
@@ -101,7 +101,7 @@ def plan(
 @contextlib.asynccontextmanager
 async def plane_in(directory: Path, the_plan: Plan) -> AsyncIterator[Plane]:
     settings = Settings(store=str(directory / "tenure.db"), concurrency_max=1_000_000)
-    async with running(settings, plans=[the_plan], providers={}) as plane:
+    async with run_plane(settings, plans=[the_plan], providers={}) as plane:
         yield plane
 
 

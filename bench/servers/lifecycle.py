@@ -17,7 +17,7 @@ from tenure.faces.http.state import HttpState
 from tenure.ports.provider import Observation, OwnedResource, Presence
 from tenure.ports.runtime import LogPart, Status
 from tenure.settings import Settings
-from tenure.wiring import managing
+from tenure.wiring import run_agent_plane
 
 TOKEN = "tenure_bench"
 REFERENCE = {"address": "127.0.0.1:9", "zone": "none"}
@@ -78,7 +78,7 @@ class Remembered:
 
 async def main(home):
     settings = Settings(home=home, port=8450)
-    async with managing(settings, provider_overrides={"runtime": Remembered()}) as plane:
+    async with run_agent_plane(settings, provider_overrides={"runtime": Remembered()}) as plane:
         await tokens.begin(plane, TOKEN)
         http_state = HttpState(plane)
         async with serving(http_state, Listen(port=0)) as address:

@@ -62,7 +62,11 @@ def lock_not_waited_for() -> AbstractContextManager[None]:
 
     async def acquire_lock(self: AgentPlaneApi, agent: str, operation: str, **kwargs: Any) -> Any:
         lock = await real(self, agent, operation, **kwargs)
-        return lock._replace(holder="", was=kwargs["was"]) if lock.holder else lock
+        return (
+            lock
+            if not lock.held_by
+            else lock._replace(held_by="", return_state=kwargs["return_state"])
+        )
 
     return patched(AgentPlaneApi, acquire_lock=acquire_lock)
 
@@ -117,7 +121,7 @@ def parent_not_guarded() -> AbstractContextManager[None]:
 
 def was_forgotten() -> AbstractContextManager[None]:
     """Take every agent for one that was READY."""
-    return patched(subject, _state_before=lambda _operation, _progress: AgentState.READY)
+    return patched(subject, _return_state=lambda _operation, _progress: AgentState.READY)
 
 
 def place_not_given_up() -> AbstractContextManager[None]:

@@ -116,7 +116,7 @@ def _resources_while_suspended(agents_state: AgentSnapshot, uid: str) -> list[tu
     suspended = [
         number
         for number, row in enumerate(rows)
-        if row.kind in {Verb.SUSPEND, Verb.STOP} and row.state == OperationState.SUCCEEDED
+        if row.plan_name in {Verb.SUSPEND, Verb.STOP} and row.state == OperationState.SUCCEEDED
     ]
     if not suspended or not _input(rows[suspended[-1]]).get("keep_runtime"):
         return [NO_RUNTIME]
@@ -209,7 +209,7 @@ def state_follows_from_operations(agents_state: AgentSnapshot) -> list[str]:
         for one in agents_state.operations_of(uid):
             if _input(one).get("queued"):
                 continue  # its turn never came, or came in vain
-            stands = _after(stands, Verb(one.kind), OperationState(str(one.state)))
+            stands = _after(stands, Verb(one.plan_name), OperationState(str(one.state)))
         if stands is AgentState.CREATE_FAILED and str(row["name"]) in agents_state.names:
             replaced = agents_state.names[str(row["name"])] != uid
             stands = AgentState.DELETED if replaced else stands

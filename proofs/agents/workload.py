@@ -137,4 +137,4 @@ class AgentsSimulation(Simulation):
         agent = await self.disk.observer().find("agent", (row.agent,))
         if agent is None or agent["generation"] != row.generation:
             return  # somebody has asked for something else since
-        self.wrong.append(f"closed_serves_nothing: {name} was reached after {row.kind!s}")
+        self.wrong.append(f"closed_serves_nothing: {name} was reached after {row.plan_name!s}")

@@ -150,7 +150,7 @@ class Process:
             providers=providers,
             operator_rows=write_operator_rows,
         )
-        api.serve(self.plane)
+        api.attach(self.plane)
 
     async def start(self) -> None:
         """Start the plane; Dead if it dies on the way."""

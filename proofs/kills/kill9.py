@@ -46,7 +46,7 @@ from tenure.core.operation import ENDED_OR_STUCK, OPERATION, OperationState
 from tenure.ports.store import Change, CommitRefusal, Put
 from tenure.settings import Settings
 from tenure.testing.patches import patched
-from tenure.wiring import running
+from tenure.wiring import run_plane
 
 TENANT = "default"
 CLIENTS = 24
@@ -107,7 +107,7 @@ async def open_plane(directory: Path, *, slow: float = 0.0) -> AsyncIterator[Pla
     """The plane of this directory, running."""
     providers = shelves_of(directory, slow=slow)
     with patched(saga, LATE_SECONDS=ARRIVING_SECONDS):
-        async with running(settings_of(directory), plans=PLANS, providers=providers) as plane:
+        async with run_plane(settings_of(directory), plans=PLANS, providers=providers) as plane:
             yield plane
 
 

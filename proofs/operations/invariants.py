@@ -35,7 +35,7 @@ class Evidence:
 
     def plan_of(self, operation: str) -> Plan:
         """The plan that an operation follows."""
-        return self.plans[self.snapshot.operations[operation].plan]
+        return self.plans[self.snapshot.operations[operation].plan_digest]
 
     def records_of(self, operation: str) -> list[Record]:
         """Its journal, as the saga reads it."""

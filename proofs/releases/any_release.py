@@ -27,7 +27,7 @@ from tenure.plans.steps import provided
 from tenure.ports.provider import Call, Spec
 from tenure.settings import Settings
 from tenure.testing.shelf import Shelf
-from tenure.wiring import running
+from tenure.wiring import run_plane
 
 try:
     from tenure.app.operations import admission, commands, reads
@@ -134,7 +134,7 @@ class Idle:
 
 def _plane(directory: Path, providers: dict[str, Any]) -> Any:
     settings = Settings(store=str(directory / STORE), lease_ttl_seconds=600.0)
-    return running(settings, plans=[PLAN], providers=providers)
+    return run_plane(settings, plans=[PLAN], providers=providers)
 
 
 def _shelves(directory: Path) -> dict[str, Any]:

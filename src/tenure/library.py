@@ -18,7 +18,7 @@ from tenure.core.plan import Plan
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Provider
 from tenure.settings import Settings
-from tenure.wiring import running
+from tenure.wiring import run_plane
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ async def open_plane(
     )
     if temporal is not None:
         settings = replace(settings, **temporal.settings())  # type: ignore[arg-type]
-    async with running(settings, plans=plans, providers=providers or {}) as plane:
+    async with run_plane(settings, plans=plans, providers=providers or {}) as plane:
         yield OpenPlane(plane, caller)
 
 

@@ -23,7 +23,7 @@ class Settings:
     """The name of this control plane; part of every resource's key, so it must never change."""
     home: str = ".tenure"
     """The directory of a plane that manages agents: its store, its providers' files, its runtimes,
-    and the CLI's token.  `managing` keeps its store there, unless `store` is a URL.
+    and the CLI's token.  `run_agent_plane` keeps its store there, unless `store` is a URL.
     """
     new_home: bool = False
     """Whether this home takes the place of another, which is lost, in a store that is shared."""

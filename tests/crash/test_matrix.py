@@ -204,7 +204,11 @@ def test_a_lock_that_is_not_waited_for_is_seen():
 
     async def acquire(self, agent, operation, **kwargs):
         lock = await real(self, agent, operation, **kwargs)
-        return lock._replace(holder="", was=kwargs["was"]) if lock.holder else lock
+        return (
+            lock
+            if not lock.held_by
+            else lock._replace(held_by="", return_state=kwargs["return_state"])
+        )
 
     with patched(plane_api.AgentPlaneApi, acquire_lock=acquire):
         assert AGENTS.run(Case("delete_while_creating")).wrong

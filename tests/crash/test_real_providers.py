@@ -211,7 +211,7 @@ def _plane(wire, store, inner, clock) -> Plane:
         id=PLANE, store=store, engine=engine, entropy=entropy, catalogue=catalogue,
         providers=providers,
     )  # fmt: skip
-    api.serve(plane)
+    api.attach(plane)
     return plane
 
 

@@ -102,7 +102,7 @@ async def test_an_operation_is_started_signalled_waited_for_and_read(open_plane,
         await plane.signal(started.id, name="approved", payload="eve")
         done = await plane.wait(started.id)
         assert done == await plane.get(started.id)
-    assert (done.kind, done.state, done.error) == ("onboard", OperationState.SUCCEEDED, "")
+    assert (done.plan_name, done.state, done.error) == ("onboard", OperationState.SUCCEEDED, "")
     assert done.done
     assert done.result == "welcome, ada"
     assert done.results == {

@@ -1,7 +1,8 @@
-"""A verb of the agent lifecycle: all that it means for an agent, declared beside its plan.
+"""A lifecycle verb (create, suspend, delete, …): its effect on the state of the agent.
 
-The plan says how the verb is carried out.  The declaration says when it may be requested, in which
-state the agent is meanwhile, and what each end of the operation makes of the agent.
+Each verb has a plan and, in the same file, a declaration.  The plan lists the steps.  The
+declaration says in which states the verb is accepted, in which state the agent is while the
+operation is open, and in which state each end of the operation leaves the agent.
 """
 
 from collections.abc import Mapping
@@ -19,18 +20,19 @@ class LifecycleVerb:
     Args:
         name: the name of its plan.
         during: the agent's state while the operation is open.
-        ends: what each state of the operation does to the agent; a state that is not named has no
-            effect on it.
+        ends: the trigger for the agent when the operation reaches a state; other states have no
+            effect.
         audit: the action in the audit log.
-        request: what accepting the verb does to an agent that is there; None: it makes a new one.
+        request: the trigger for the agent when the verb is accepted; None: the agent is new.
         closes: accepting it closes the agent at once, also while another operation has its lock.
             If it is cancelled, the agent returns to the state it had before.
-        during_stuck: the agent's state while the operation is STUCK, if that is another one.
-        starts_runtime: at its end the agent is reached at the runtime that the operation made.
+        during_stuck: the agent's state while the operation is STUCK; None: the same as `during`.
+        starts_runtime: its end makes the runtime of the operation the one that serves.
         needs_open_owner: an agent that others own must have an open owner when it is accepted.
-        is_announced: an event tells that it was accepted.
+        is_announced: accepting it emits an event with the new state.
         can_queue: it may wait for the operation that has the agent's lock.
-        waits_for: the event whose required subscribers the operation waits for; empty: for none.
+        waits_for: the operation ends only when the required subscribers have acknowledged this
+            event; empty: it waits for none.
         options: the type of what a caller chooses; None: the verb has no options.
         input: the type in which its steps read their input; None: it adds nothing to the fields
             that every verb on an agent has.
@@ -54,7 +56,7 @@ class LifecycleVerb:
     def interrupts(self, state: AgentState) -> bool:
         """Whether it is accepted while another operation has the lock of an agent in this state.
 
-        A delete that is stuck is helped or abandoned, and not overtaken by another one.
+        A second delete does not interrupt a stuck one: an operator retries or abandons that one.
         """
         return self.closes and state is not AgentState.DELETE_FAILED
 
@@ -63,16 +65,15 @@ class LifecycleVerb:
         before: operation.OperationState,
         state: operation.OperationState,
         *,
-        was: AgentState = AgentState.READY,
+        return_state: AgentState = AgentState.READY,
     ) -> AgentState | None:
         """The agent's state once the operation went from `before` to `state`; None: no change.
 
-        `was` is the agent's state before a closing operation, to which it returns if that operation
-        is cancelled.
+        `return_state` is the state to which the agent returns if a verb that closes is cancelled.
         """
         trigger = self.ends.get(state)
         if state is operation.OperationState.COMPENSATED and self.closes:
-            trigger = RETURN_TRIGGERS[was]
+            trigger = RETURN_TRIGGERS[return_state]
         if trigger is None:
             return None
         during = self.during

@@ -40,7 +40,7 @@ class EngineOperation(Protocol):
         ...
 
     @property
-    def kind(self) -> str:
+    def plan_name(self) -> str:
         """The name of its plan."""
         ...
 

@@ -1,6 +1,7 @@
-"""What the control plane offers to steps of an agent's plans: locks, ownership, invocations.
+"""What steps of an agent's plan can call in the control plane itself: locks, ownership, invocations.
 
-A step reaches it by `tenure.plans.agents.steps.plane_of`.  Every method is idempotent, as steps are
+Steps of a delete take the agent's lock and delete the agents below it by these methods; they get
+the object from `tenure.plans.agents.steps.plane_of`.  Every method is idempotent, because a step is
 repeated after a crash.
 """
 
@@ -27,10 +28,10 @@ class HeldResource(Struct, frozen=True, gc=False):
 class AgentLock(NamedTuple):
     """The answer to a request for an agent's lock."""
 
-    holder: str = ""
-    """The operation that has the lock and must end first; empty: the lock is ours."""
-    was: AgentState = AgentState.READY
-    """The state to which the agent returns if our operation is cancelled."""
+    held_by: str = ""
+    """Another operation that has the lock and must end first; empty: the lock was acquired."""
+    return_state: AgentState = AgentState.READY
+    """The state to which the agent returns if the operation is cancelled."""
     holds: Mapping[str, Sequence[HeldResource]] = {}
     """The resources that the agent holds or may hold, by slot."""
     refused: str = ""
@@ -38,16 +39,16 @@ class AgentLock(NamedTuple):
 
 
 class OwnedAgents(NamedTuple):
-    """The agents that an agent owned and that are still there."""
+    """The agents that an agent owns and that are not deleted yet."""
 
     left: Sequence[str]
     """The names of agents that must be gone first."""
     more: bool = False
-    """Whether not all of them were asked for yet."""
+    """Whether the deletion of some of them was not requested yet."""
 
 
 class MissingAcknowledgement(NamedTuple):
-    """A required subscriber that has not acknowledged an operation, and since when it is asked."""
+    """A required subscriber that has not acknowledged an operation, and since when."""
 
     name: str
     since: float
@@ -57,23 +58,27 @@ class PlaneApi(Protocol):
     """Every promise here is a test in `tests/unit/app/agents/test_plane_api.py`."""
 
     async def acquire_lock(
-        self, agent: str, operation: str, *, was: AgentState, after: str
+        self, agent: str, operation: str, *, return_state: AgentState, previous_operation: str
     ) -> AgentLock:
         """Give this operation the agent's lock, once no other operation has it.
 
-        `was` is the state to which the agent would have returned when the operation was accepted.
-        `after` is the operation that had the lock then; its end decides which state that is now.
+        If the operation is cancelled, the agent returns to another state.  When the operation was
+        accepted, that state was `return_state`.  If `previous_operation` had the lock at that time,
+        its end can have changed that state.
         """
         ...
 
     async def serve_from(self, agent: str, operation: str, serving: Mapping[str, object]) -> None:
-        """From now on the agent is reached there; only for the operation that has the lock."""
+        """Pass invocations of the agent to this runtime from now on.
+
+        Defect if this operation does not have the agent's lock.
+        """
         ...
 
     async def delete_owned(self, agent: str, operation: str) -> OwnedAgents:
-        """Ask for the deletion of everything that only this agent owns, however far below.
+        """Request the deletion of all agents, direct or indirect, that only this agent owns.
 
-        Asking twice under the same operation asks for nothing new.
+        A second call for the same operation requests nothing new.
         """
         ...
 
@@ -84,12 +89,12 @@ class PlaneApi(Protocol):
         ...
 
     def in_flight(self, agent: str) -> int:
-        """How many invocations are being passed through to the agent; 0 only if nobody does.
+        """How many invocations of the agent are in flight, in all processes of this plane.
 
-        Those of all other processes of this plane count as one.
+        Those of all other processes count as one, so 0 means that there is none.
         """
         ...
 
     def cut(self, agent: str) -> None:
-        """End all invocations that are still being passed through to the agent."""
+        """Abort all invocations of the agent that are in flight."""
         ...

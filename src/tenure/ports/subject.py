@@ -22,7 +22,7 @@ class SubjectOperation(Protocol):
 
     id: str
     tenant: str
-    kind: str
+    plan_name: str
     """The name of its plan."""
     agent: str
     """The uid of the row that the operation locks."""
@@ -40,7 +40,7 @@ class SubjectOperation(Protocol):
 class Subject(Protocol):
     """What operations mean for the things of one kind."""
 
-    def read_input(self, kind: str, stored: Mapping[str, object]) -> Any:  # noqa: ANN401
+    def read_input(self, plan_name: str, stored: Mapping[str, object]) -> Any:  # noqa: ANN401
         """The input of an operation of this plan, in the type that its steps read.
 
         It is called once each time an operation is loaded.  PlanUnknown if the stored input does
@@ -55,7 +55,7 @@ class Subject(Protocol):
         """
         ...
 
-    def may_use_reserve(self, kind: str) -> bool:
+    def may_use_reserve(self, plan_name: str) -> bool:
         """Whether an operation of this plan is accepted on a disk that takes no other new work."""
         ...
 
@@ -76,7 +76,7 @@ class Subject(Protocol):
 class PlainSubject:
     """A lock without a meaning of its own: the operation releases it when it ends."""
 
-    def read_input(self, kind: str, stored: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
+    def read_input(self, plan_name: str, stored: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
         """Plain data, as the caller sent it."""
         return stored
 
@@ -84,7 +84,7 @@ class PlainSubject:
         """It has no name."""
         return ""
 
-    def may_use_reserve(self, kind: str) -> bool:  # noqa: ARG002
+    def may_use_reserve(self, plan_name: str) -> bool:  # noqa: ARG002
         """New work is refused (StoreFull) while there is no space."""
         return False
 

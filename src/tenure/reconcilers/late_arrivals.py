@@ -24,7 +24,7 @@ from tenure.reconcilers.term import FindingSubject, Term, Tick
 log = logging.getLogger("tenure.reconcilers")
 SENTENCE = "Nothing that arrives after its key was burned stays."
 NAME = "late"
-SIGHTINGS = 2
+ABSENCES_MIN = 2
 """How many inspections in a row must find the key absent."""
 
 
@@ -104,11 +104,9 @@ async def _inspect(
         return 0
     if late:
         await provider.remove(key)
-    sightings = 0 if late else stone.sightings + 1
-    over = passed and sightings >= SIGHTINGS
-    write = (
-        tombstones.drop_tombstone(stone) if over else tombstones.count_sightings(stone, sightings)
-    )
+    absences = 0 if late else stone.absences + 1
+    over = passed and absences >= ABSENCES_MIN
+    write = tombstones.drop_tombstone(stone) if over else tombstones.count_absences(stone, absences)
     guard = tombstones.tombstone_is_unchanged(stone)
     await plane.store.commit(Change("", (guard,), (write,)))
     return int(late)

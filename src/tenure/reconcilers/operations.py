@@ -70,7 +70,7 @@ async def _report_stuck(plane: Plane, term: Term, row: OperationRecord) -> None:
     ]
     await term.report(
         FindingKind.CONFIRMED, name,
-        f"operation {name} ({row.kind!s}) is stuck: {row.error or 'see its steps'!s}",
+        f"operation {name} ({row.plan_name!s}) is stuck: {row.error or 'see its steps'!s}",
         about=FindingSubject(row.tenant, row.agent),
         details={"operation": name, "left": left},
     )  # fmt: skip
@@ -87,7 +87,7 @@ async def _report_overdue(term: Term, row: OperationRecord) -> None:
     name = row.id
     await term.report(
         FindingKind.UNVERIFIABLE, name,
-        f"operation {name} ({row.kind!s}) is due and no worker moves it; it is woken",
+        f"operation {name} ({row.plan_name!s}) is due and no worker moves it; it is woken",
         about=FindingSubject(row.tenant, row.agent),
         details={"operation": name, "worker": row.worker},
     )  # fmt: skip
@@ -107,7 +107,7 @@ async def _report_ahead(term: Term, row: OperationRecord) -> None:
     until = max(_recorded_at(row), row.due_at or 0.0)
     await term.report(
         FindingKind.CONFIRMED, name,
-        f"operation {name} ({row.kind!s}) has records of a time yet to come: the clock was set"
+        f"operation {name} ({row.plan_name!s}) has records of a time yet to come: the clock was set"
         f" back since, and it may stand until {in_utc(until)}, from when its deadlines count; set"
         " the clock right if it is wrong now, or cancel the operation",
         about=FindingSubject(row.tenant, row.agent),

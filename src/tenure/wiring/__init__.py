@@ -1,7 +1,7 @@
-"""Builds a plane from its settings.  Only this package imports adapters in production code.
+"""Builds a control plane from its settings and runs it; recovery after a crash starts here.
 
-The modules `store`, `engine` and `bus` each choose the adapter of the port with that name;
-`providers` opens the four embedded providers.
+Only this package imports adapters in production code.  The modules `store`, `engine` and `bus` each
+choose the adapter of the port with that name; `providers` opens the four embedded providers.
 """
 
 import gc
@@ -47,7 +47,6 @@ from tenure.reconcilers.term import RetentionPeriods
 from tenure.settings import Settings
 from tenure.telemetry import build_observer, combine
 from tenure.upkeep.homes import STORE
-from tenure.wiring import providers as homes
 from tenure.wiring.bus import NATS_PAGE, probe_bus, publishing
 from tenure.wiring.engine import (
     EMBEDDED,
@@ -59,7 +58,7 @@ from tenure.wiring.engine import (
     wait_forever,
 )
 from tenure.wiring.preflight import run_preflight
-from tenure.wiring.providers import open_embedded_providers
+from tenure.wiring.providers import create_home, open_embedded_providers, own_shared_settings
 from tenure.wiring.store import is_shared, open_store, probe_replication, probe_store
 from tenure.wiring.upkeep import (
     files_of_a_home,
@@ -70,16 +69,16 @@ from tenure.wiring.upkeep import (
 )
 
 __all__ = [
-    "NATS_PAGE", "files_of_a_home", "inspect_shared_store", "managing", "move_store", "now",
+    "NATS_PAGE", "files_of_a_home", "inspect_shared_store", "move_store", "now",
     "open_embedded_providers", "plans_of_agents", "probe_bus", "probe_engine", "probe_replication",
-    "probe_store", "probe_workers", "running",
+    "probe_store", "probe_workers", "run_agent_plane", "run_plane",
 ]  # fmt: skip
 log = logging.getLogger("tenure.wiring")
 DAY = 86_400.0
 
 
 @asynccontextmanager
-async def running(
+async def run_plane(
     settings: Settings,
     *,
     plans: Iterable[Plan],
@@ -92,11 +91,10 @@ async def running(
     home: str = "",
     provider_outage: Callable[[], str] = lambda: "",
 ) -> AsyncIterator[Plane]:
-    """A plane that has recovered every open operation and moves them until the block ends.
+    """Run a plane: claim every open operation, then execute operations until the block ends.
 
-    If the store fails, CommitUnknown ends the block at once: stop the process then.
-    `on_plane_ready` is called with the plane before any operation moves, `observe` after every
-    move.  While `pause` has a reason no operation moves: see `tenure.app.safety.epochs`.
+    CommitUnknown ends the block at once: stop the process then.  `on_plane_ready` is called before
+    any operation is executed, `observe` after every move.  A paused plane executes none.
     """
     clock, entropy = SteadyClock(SystemClock()), SystemEntropy()
     catalogue, api = Catalogue(plans, SUBJECTS), AgentPlaneApi()
@@ -116,7 +114,9 @@ async def running(
             api=api,
             observe=observe,
         )
-        engine, serve = build_engine(settings, work, store=store, clock=clock, entropy=entropy)
+        engine, attach_claims = build_engine(
+            settings, work, store=store, clock=clock, entropy=entropy
+        )
         plane = Plane(
             id=settings.plane, store=store, engine=engine, entropy=entropy,
             catalogue=catalogue, providers=providers, commits=wakeup, seal=seal, invoker=invoker,
@@ -129,18 +129,18 @@ async def running(
         await refuse_second_engine(settings, store)
         await prepare(plane, new_home=settings.new_home)
         await epochs.compare(plane)
-        serve(plane)
-        api.serve(plane)
+        attach_claims(plane)
+        api.attach(plane)
         if on_plane_ready is not None:
             on_plane_ready(plane)
-        # Without `works` an embedded engine never starts; Temporal's must signal its runs.
-        moves = settings.works or settings.engine != EMBEDDED
+        # A Temporal engine is always started: it also starts and signals workflow runs.
+        starts_engine = settings.works or settings.engine != EMBEDDED
         try:
-            if moves and not plane.pause.why:
+            if starts_engine and not plane.pause.why:
                 with _without_collector(settings):
                     await engine.start()
-            life = run_engine(engine, plane.pause) if moves else wait_forever()
-            async with background(life, name="tenure engine", required=True):
+            engine_task = run_engine(engine, plane.pause) if starts_engine else wait_forever()
+            async with background(engine_task, name="tenure engine", required=True):
                 yield plane
         finally:
             await engine.stop()
@@ -151,7 +151,7 @@ async def running(
 
 
 def _on_notification(engine: Engine[OperationHandle], wakeup: Wakeup, wake_hint: WakeHint) -> None:
-    """Wake the engine and the feed's readers after a commit of another process."""
+    """Wake the engine and the readers of events after a commit of another process."""
     engine.on_notification(
         wake_hint.operation, interrupt=wake_hint.interrupt, unclaimed=wake_hint.unclaimed
     )
@@ -189,23 +189,23 @@ def _without_collector(settings: Settings) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def managing(
+async def run_agent_plane(
     settings: Settings,
     *,
     observe: Observe | None = None,
     provider_overrides: Mapping[str, Provider] | None = None,
     reactions: Mapping[str, Reaction] = REACTIONS,
 ) -> AsyncIterator[Plane]:
-    """A plane with the agent plans and the embedded providers, in one home directory.
+    """Run a plane for agents: the lifecycle plans, the embedded providers and the reconcilers.
 
-    `provider_overrides` replace embedded providers by name; `reactions` are the plane's own
-    subscribers.
+    All its files are in one home directory.  `provider_overrides` replace embedded providers by
+    name.  `reactions` are functions of this process that receive events.
     """
     clock = SystemClock()
     if settings.joins:
         await SharedSettingsFile(Path(settings.home)).wait_for_first_start(clock)
     await run_preflight(settings)
-    home = homes.create_home(settings.home)
+    home = create_home(settings.home)
     pause = Pause(EpochFile(home), WatermarkFile(home))
     if pause.memo.restoring:
         message = (
@@ -214,12 +214,14 @@ async def managing(
         )
         raise Invalid(message)
     async with AsyncExitStack() as stack:
-        opening = partial(open_embedded_providers, settings, home, pause)
+        open_providers = partial(open_embedded_providers, settings, home, pause)
         stopped = settings.stopped_seconds
         shared = await stack.enter_async_context(
-            provider_host.open_shared_providers(home, opening, clock=clock, stopped_seconds=stopped)
+            provider_host.open_shared_providers(
+                home, open_providers, clock=clock, stopped_seconds=stopped
+            )
         )
-        shared_settings = SharedSettingsFile(home).read_agreed(homes.own_shared_settings(settings))
+        shared_settings = SharedSettingsFile(home).read_agreed(own_shared_settings(settings))
         settings = replace(settings, **shared_values(shared_settings))
         marks = provider_host.FileMarks(home)
         stack.callback(marks.close)
@@ -227,7 +229,7 @@ async def managing(
         if not is_shared(settings):
             settings = replace(settings, store=str(home / STORE))
         plane = await stack.enter_async_context(
-            running(
+            run_plane(
                 settings,
                 plans=PLANS,
                 providers=providers,
@@ -250,9 +252,8 @@ async def managing(
         )
         policy = ReconcilePolicy(every, repairs=settings.drift == "repair", retention=retention)
         await stack.enter_async_context(reconciling(plane, clock=clock, policy=policy))
-        stack.callback(
-            plane.store.stop_waiting
-        )  # at the end do not wait for a store that cannot be reached
+        # At the end of the block do not wait for a store that cannot be reached.
+        stack.callback(plane.store.stop_waiting)
         yield plane
 
 

@@ -1,4 +1,4 @@
-"""Event delivery as configured: to reactions in this process, by webhook, to a NATS server."""
+"""Starts the delivery of events: to functions of this process, to webhooks, to a NATS server."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -29,9 +29,11 @@ async def publishing(
     from tenure.adapters.bus.local import LocalBus
     from tenure.adapters.bus.webhook import WebhookBus
 
-    own = LocalBus({name: partial(one.react, plane) for name, one in reactions.items()})
+    local_bus = LocalBus({name: partial(one.react, plane) for name, one in reactions.items()})
     always = [
-        DestinationRoute(Destination(f"tenure:{name}", name), own, EventFilter(types=one.types))
+        DestinationRoute(
+            Destination(f"tenure:{name}", name), local_bus, EventFilter(types=one.types)
+        )
         for name, one in reactions.items()
     ]
     buses: dict[SubscriptionKind, Bus] = {
@@ -41,10 +43,10 @@ async def publishing(
         with extra("nats"):
             from tenure.adapters.bus.nats import NatsBus
         buses[SubscriptionKind.NATS] = NatsBus(settings.bus)
-        everything = Destination(OWN_NATS, "")
+        all_events = Destination(OWN_NATS, "")
         always.append(
             DestinationRoute(
-                everything, buses[SubscriptionKind.NATS], page=NATS_PAGE, kind=SubscriptionKind.NATS
+                all_events, buses[SubscriptionKind.NATS], page=NATS_PAGE, kind=SubscriptionKind.NATS
             )
         )
     try:

@@ -1,4 +1,4 @@
-"""Builds the engine that the settings name, and ends the process's work when it stops."""
+"""Builds the engine that the settings name, embedded or Temporal, and starts it."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tenure.wiring")
 EMBEDDED = "embedded"
 TEMPORAL_LEASES = ("worker/temporal", "worker/temporal/rest")
-"""Leases without expiry by which the Temporal engine keeps embedded engines from claiming."""
+"""Leases without expiry.  While they exist, an embedded engine claims no operation."""
 
 
 def build_engine(
@@ -85,20 +85,22 @@ async def refuse_second_engine(settings: Settings, store: Store) -> None:
     """
     if settings.engine != EMBEDDED:
         if settings.leave_temporal:
-            raise Invalid("--leave-temporal needs --engine embedded: nothing was done")
+            raise Invalid("--leave-temporal needs --engine embedded. Nothing was changed")
         return
     if await store.find(LeaseRecord, (TEMPORAL_LEASES[0],)) is None:
         return
     if not settings.leave_temporal:
         raise Invalid(
-            "Temporal moves the operations of this store, and this process has --engine embedded:"
-            " nothing was changed. Use --engine temporal (TENURE_ENGINE), as the other processes"
-            " do. To leave Temporal for good, stop every process of this plane, then start"
-            " tenure up once with --engine embedded --leave-temporal"
+            "Temporal executes the operations of this store, and this process has --engine"
+            " embedded: nothing was changed. Use --engine temporal (TENURE_ENGINE), as the other"
+            " processes do. To leave Temporal for good, stop every process of this plane, then"
+            " start tenure up once with --engine embedded --leave-temporal"
         )
     drops = tuple(lease_rows.drop_lease(name) for name in TEMPORAL_LEASES)
     await store.commit(Change("", (), drops))
-    log.warning("the embedded engine moves the operations of this store from now on, not Temporal")
+    log.warning(
+        "the embedded engine executes the operations of this store from now on, not Temporal"
+    )
 
 
 async def probe_engine(settings: Settings) -> str:
@@ -133,7 +135,7 @@ async def wait_forever() -> None:
 
 
 async def run_engine(engine: Engine[OperationHandle], pause: Pause) -> None:
-    """Wait until the engine stops; if the plane is paused, start the engine at the pause's end."""
+    """Wait until the engine stops; if the plane is paused, first start it when the pause ends."""
     if pause.why:
         await pause.confirmation.wait()
         await engine.start()

@@ -1,4 +1,4 @@
-"""Optional dependencies."""
+"""Imports optional dependencies, with an error that says how to install a missing one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from tenure.core.errors import Invalid
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Turn a missing module into Invalid with the way to install it."""
+    """In this block a missing module raises Invalid, which says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:

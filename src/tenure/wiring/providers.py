@@ -35,7 +35,7 @@ async def open_embedded_providers(
 ) -> AsyncIterator[provider_host.Providers]:
     """Open the four embedded providers, each with a file or directory of its own.
 
-    `issuer` is the one that other running processes of this home use; it is kept.
+    `issuer` is the OAuth issuer of the other processes of this home; this one uses it too.
     """
     from tenure.adapters.access import local as access
     from tenure.adapters.credentials import local as credentials

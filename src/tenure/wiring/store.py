@@ -1,4 +1,4 @@
-"""The store that the settings name: a file in the home, or a PostgreSQL server."""
+"""Opens the store that the settings name: a file in the home, or a PostgreSQL database."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ async def open_store(
 
 
 def is_shared(settings: Settings) -> bool:
-    """Whether the store is a PostgreSQL, which several processes may share."""
+    """Whether the store is a PostgreSQL database, which several processes can share."""
     return settings.store.startswith(("postgresql://", "postgres://"))
 
 
@@ -40,7 +40,7 @@ async def probe_store(settings: Settings) -> str:
 
 
 async def probe_replication(settings: Settings) -> tuple[bool, str, str]:
-    """Whether acknowledged commits survive a failover, the findings, and what to do about them."""
+    """Whether acknowledged commits survive a failover, what was found, and advice."""
     with extra("postgres"):
         from tenure.adapters.store import postgres
     return await postgres.look_at_replication(settings.store)

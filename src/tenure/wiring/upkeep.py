@@ -1,4 +1,4 @@
-"""Gives upkeep commands the adapters they need: files, plans, a shared store, the time."""
+"""Gives the commands for backup, restore, move and upgrade the adapters that they need."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,7 +43,7 @@ def files_of_a_home() -> list[HomeFile]:
 
 
 def plans_of_agents() -> Iterable[Plan]:
-    """Every plan that `managing` can perform."""
+    """Every plan that `run_agent_plane` can perform."""
     return PLANS
 
 

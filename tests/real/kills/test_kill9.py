@@ -91,7 +91,7 @@ from proofs.kills.kill9 import *
 
 async def main(directory):
     providers = shelves_of(directory)
-    async with running(settings_of(directory), plans=PLANS, providers=providers) as plane:
+    async with run_plane(settings_of(directory), plans=PLANS, providers=providers) as plane:
         for number in range(7):
             await ask(plane, LabelledRequest(0, number))
 

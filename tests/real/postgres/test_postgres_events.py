@@ -27,7 +27,7 @@ from tenure.reconcilers.leader import Leader
 from tenure.settings import Settings
 from tenure.testing.contracts.store_rows import event, lease
 from tenure.testing.patches import patched
-from tenure.wiring import running
+from tenure.wiring import run_plane
 from tests.real.support.postgres import eventually, open_store
 from tests.unit.support import late_reconcilers
 
@@ -141,7 +141,7 @@ def test_the_cap_counts_events_though_positions_leap(postgres_url: str, tmp_path
     async def scenario() -> None:
         providers = shelves_of(tmp_path)
         settings = Settings(store=postgres_url)
-        async with running(settings, plans=PLANS, providers=providers) as plane:
+        async with run_plane(settings, plans=PLANS, providers=providers) as plane:
             for number in range(40):
                 await plane.store.commit(Change("", (), (event(str(number)),)))
             leader = Leader(plane, "trim")
@@ -273,7 +273,7 @@ def test_one_change_tells_other_processes_of_every_operation_that_it_concerns(
 def test_what_is_over_goes_on_postgresql_too(postgres_url: str) -> None:
     async def main() -> object:
         settings = Settings(store=postgres_url)
-        async with running(settings, plans=late_reconcilers.PLANS, providers={}) as plane:
+        async with run_plane(settings, plans=late_reconcilers.PLANS, providers={}) as plane:
             return await late_reconcilers.on_any_store(plane)
 
     assert asyncio.run(main()) == late_reconcilers.RETENTION_RESULT

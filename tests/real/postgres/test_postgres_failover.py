@@ -25,7 +25,7 @@ from tenure.settings import Settings
 from tenure.testing.contracts.store_rows import operation
 from tenure.testing.patches import patched
 from tenure.testing.servers import PostgresServer
-from tenure.wiring import managing
+from tenure.wiring import run_agent_plane
 from tests.real.postgres.test_postgres_gate import refusal
 from tests.real.postgres.test_postgres_lost_connections import raise_revision
 from tests.real.support.postgres import eventually, open_store
@@ -204,7 +204,7 @@ async def lose_a_record(
     """
     stopped = ""
     try:
-        async with managing(plane_settings(home, primary, standby)) as plane:
+        async with run_agent_plane(plane_settings(home, primary, standby)) as plane:
             await plane.store.commit(record("one"))
             await epochs.note(plane)
             await eventually(lambda: follows(primary, standby))
@@ -224,7 +224,7 @@ async def start_again(
     home: Path, primary: PostgresServer, standby: PostgresServer
 ) -> tuple[int, str, list[str]]:
     """The epoch, why it is paused, and which records there are; then an operator confirms."""
-    async with managing(plane_settings(home, primary, standby)) as plane:
+    async with run_agent_plane(plane_settings(home, primary, standby)) as plane:
         records = [name for name in RECORDS if await plane.store.find(PlanRecord, (name,))]
         found = plane.pause.epoch, plane.pause.why, records
         assert bool(plane.engine.worker) == (not plane.pause.why), "a paused plane moves nothing"
@@ -265,7 +265,7 @@ def test_a_failover_that_lost_nothing_goes_on_by_itself(
     own_postgres: PostgresServer, tmp_path: Path
 ) -> None:
     async def main(standby: PostgresServer) -> None:
-        async with managing(plane_settings(tmp_path, own_postgres, standby)) as plane:
+        async with run_agent_plane(plane_settings(tmp_path, own_postgres, standby)) as plane:
             await plane.store.commit(record("one"))
             await fail_over(own_postgres, standby)
             await plane.store.commit(record("two"))

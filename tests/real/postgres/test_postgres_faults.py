@@ -29,7 +29,7 @@ from tenure.testing.contracts.store_rows import operation
 from tenure.testing.proxy import PLAIN, Behaviour
 from tenure.testing.servers import PostgresServer
 from tenure.testing.shelf import Shelf
-from tenure.wiring import running
+from tenure.wiring import run_plane
 from tests.real.postgres.test_postgres_events import stranger
 from tests.real.postgres.test_postgres_gate import refusal
 from tests.real.postgres.test_postgres_lost_connections import raise_revision
@@ -91,7 +91,7 @@ def test_a_plane_whose_database_has_become_read_only_is_not_ready(
         settings = Settings(store=own_postgres.url + SCHEMA, lease_ttl_seconds=600.0)
         shelf = Shelf(tmp_path, "identity", now=time.time)
         plan = Plan("make", stages=(provided("identity", "identity"),))
-        async with running(settings, plans=[plan], providers={"identity": shelf}) as plane:
+        async with run_plane(settings, plans=[plan], providers={"identity": shelf}) as plane:
             assert not await WriteProbe().problem(plane, seconds=5.0)
             await execute(own_postgres, read_only(on=True), OTHERS)
             probe = WriteProbe()
@@ -117,7 +117,7 @@ def test_a_plane_whose_server_has_become_a_standby_says_so(
         settings = Settings(store=own_postgres.url + SCHEMA, lease_ttl_seconds=600.0)
         shelf = Shelf(tmp_path, "identity", now=time.time)
         plan = Plan("make", stages=(provided("identity", "identity"),))
-        async with running(settings, plans=[plan], providers={"identity": shelf}) as plane:
+        async with run_plane(settings, plans=[plan], providers={"identity": shelf}) as plane:
             probe = WriteProbe()
             assert not await probe.problem(plane, seconds=5.0)
             own_postgres.halt()

@@ -23,7 +23,7 @@ from tenure.faces.http import server
 from tenure.faces.http.state import HttpState
 from tenure.settings import Settings
 from tenure.testing.contracts.provider import key
-from tenure.wiring import managing
+from tenure.wiring import run_agent_plane
 from tests.real.support import runtimes
 from tests.real.support.runtimes import agent, open_runtime, run, start_and_wait
 from tests.unit.support.api_client import ADMIN, FaceClient, tokens_of
@@ -55,7 +55,7 @@ async def impostor(port: int):
 async def serving_agent(home):
     """A face on a plane with a real agent that answers; and the port of the agent."""
     settings = Settings(home=str(home), sandbox="off", reconcile_seconds=1_000.0)
-    async with managing(settings) as plane:
+    async with run_agent_plane(settings) as plane:
         await tokens.begin(plane, ADMIN)
         http_state = HttpState(plane)
         face = FaceClient(

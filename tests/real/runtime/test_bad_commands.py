@@ -18,7 +18,7 @@ from tenure.app.tenancy import tokens
 from tenure.core.operation import OperationState
 from tenure.core.roles import Caller, Role
 from tenure.settings import Settings
-from tenure.wiring import managing
+from tenure.wiring import run_agent_plane
 from tests.real.support import runtimes
 from tests.real.support.runtimes import agent, program
 
@@ -72,7 +72,7 @@ def test_a_creation_ends_undone_with_the_reason_and_the_last_lines(
 ):
     async def main() -> None:
         settings = Settings(home=str(tmp_path), sandbox="off")
-        async with managing(settings) as plane:
+        async with run_agent_plane(settings) as plane:
             patient = {**runtime, "ready_seconds": READY_SECONDS}
             spec = read_spec({"name": "alpha", "runtime": patient})
             made = await agents.create_agent(plane, CALLER, spec)
@@ -95,7 +95,7 @@ def test_a_command_that_vanishes_after_it_was_accepted_is_undone(tmp_path):
     script.chmod(0o755)
 
     async def main() -> None:
-        async with managing(Settings(home=str(home), sandbox="off")) as plane:
+        async with run_agent_plane(Settings(home=str(home), sandbox="off")) as plane:
             runtime = cast(Any, plane.providers["runtime"])
             digest = runtime.digest
 

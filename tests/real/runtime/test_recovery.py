@@ -26,7 +26,7 @@ from tenure.core.roles import Caller, Role
 from tenure.reconcilers import drift
 from tenure.settings import Settings
 from tenure.testing.patches import patched
-from tenure.wiring import managing
+from tenure.wiring import run_agent_plane
 from tests.real.support import runtimes
 
 pytestmark = pytest.mark.timeout(300)
@@ -96,7 +96,7 @@ class Life:
 async def living(tmp_path: Path):
     settings = Settings(home=str(tmp_path / "home"), reconcile_seconds=1_000.0)
     with runtimes.end_all_after(tmp_path):
-        async with managing(settings) as plane:
+        async with run_agent_plane(settings) as plane:
             life = Life(plane, tmp_path / "home")
             await life.create()
             yield life

@@ -31,7 +31,7 @@ from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Store
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
-from tenure.wiring import running
+from tenure.wiring import run_plane
 from tests.real.support.counting_services import (
     CHARGE_PLAN,
     LEDGER,
@@ -84,7 +84,7 @@ def add_to_tally(tally, promise: int, stack: Stack, cases: int) -> None:
 
 def open_plane(stack: Stack, directory):
     """A plane of this process on the same stack and the same world."""
-    return running(stack.settings(), plans=PLANS, providers=providers_in(directory / "world"))
+    return run_plane(stack.settings(), plans=PLANS, providers=providers_in(directory / "world"))
 
 
 def test_what_killed_workers_have_acknowledged_ends_and_nothing_else_is_left(
@@ -158,11 +158,11 @@ async def at_rest(plane: Plane, names: list[str]) -> None:
     for name in names:
         ended = await reads.wait(plane, TENANT, name, seconds=OVERTAKEN_SECONDS)
         if ended.state is OperationState.STUCK:  # a person looks into the book, and says so
-            assert ended.kind == MEASURE_PLAN.name
+            assert ended.plan_name == MEASURE_PLAN.name
             await operations.adopt(plane, by("operator"), name, step="measure")
             ended = await reads.wait(plane, TENANT, name, seconds=OVERTAKEN_SECONDS)
         else:
-            assert ended.kind == CHARGE_PLAN.name
+            assert ended.plan_name == CHARGE_PLAN.name
         assert ended.state is OperationState.SUCCEEDED
 
 
@@ -218,7 +218,7 @@ async def _overtaken(
     """
     gate = Gate()
     providers = gate.before(providers_in(directory / "world"))
-    async with running(stack.settings(), plans=PLANS, providers=providers) as plane:
+    async with run_plane(stack.settings(), plans=PLANS, providers=providers) as plane:
         async with asyncio.timeout(OVERTAKEN_SECONDS):
             while not gate.waiting >= set(keys):  # noqa: ASYNC110 (an engine of its own calls)
                 await asyncio.sleep(0.02)
@@ -359,7 +359,7 @@ def _taken_over_in_vain(older: Worker, newer: Worker) -> ChildLine:
 async def _plans_in(stack: Stack, directory: Path) -> Counter[str]:
     """How many operations keep each plan."""
     providers = providers_in(directory / "world")
-    async with running(stack.settings(), plans=NEXT_PLANS, providers=providers) as plane:
+    async with run_plane(stack.settings(), plans=NEXT_PLANS, providers=providers) as plane:
         rows = await rows_of(plane.store, "operation", "id")
         return Counter(str(row["plan"]) for row in rows)
 

@@ -21,7 +21,7 @@ from tenure.ports.store import Change, Drop, Row, Store
 from tenure.testing.fakes import Thing, World
 from tenure.testing.faults import Faults
 from tenure.testing.loop import SeededLoop
-from tenure.wiring import running
+from tenure.wiring import run_plane
 from tests.real.support.stacks import PAGE, Stack
 from tests.real.support.temporal_planes import RealTime, with_real_time_limits
 
@@ -120,6 +120,6 @@ async def open_agent_stack(stack: Stack) -> AsyncIterator[AgentStack]:
     """A plane of agents on this stack, while the block lasts."""
     world = World(cast(SeededLoop, RealTime()))
     fakes = Fakes(world, Faults())
-    async with running(stack.settings(), plans=LIFECYCLE_PLANS, providers=fakes.all()) as plane:
+    async with run_plane(stack.settings(), plans=LIFECYCLE_PLANS, providers=fakes.all()) as plane:
         assert isinstance(plane.store, PostgresStore) == stack.is_shared
         yield AgentStack(stack, plane, world, fakes)

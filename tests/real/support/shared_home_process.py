@@ -35,7 +35,7 @@ from tenure.ports.provider import Presence
 from tenure.settings import Settings
 from tenure.sqlite import location
 from tenure.testing.contracts.access import access_key, access_spec
-from tenure.wiring import open_embedded_providers, running
+from tenure.wiring import open_embedded_providers, run_plane
 from tests.real.support import runtimes
 
 AT_ONCE = 40
@@ -80,7 +80,7 @@ async def is_there(access, key) -> bool:
 async def creates(home: Path, providers: Providers, name: str, count: int) -> None:
     """Create so many agents on a plane of its own; asked again, they are the same ones."""
     settings = Settings(store=str(home / f"{name}.db"), plane=name, home=str(home))
-    async with running(settings, plans=PLANS, providers=providers) as plane:
+    async with run_plane(settings, plans=PLANS, providers=providers) as plane:
 
         async def one(number: int) -> None:
             credentials = [{"audience": "https://mail.example", "scopes": ["read"]}]

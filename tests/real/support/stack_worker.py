@@ -25,7 +25,7 @@ from tenure.app.operations.admission import Accept
 from tenure.core.errors import StoreError
 from tenure.core.plan import Plan
 from tenure.settings import Settings
-from tenure.wiring import running
+from tenure.wiring import run_plane
 from tests.real.support.counting_services import COUNTING_PLANS
 from tests.real.support.stacks import NEXT_PLANS, PLANS, providers_of
 
@@ -47,7 +47,7 @@ async def live(
 ) -> None:
     held = slow == "held"
     providers = providers_of(directory, slow=0.0 if held else float(slow), is_held=held)
-    async with running(settings, plans=plans, providers=providers) as plane:
+    async with run_plane(settings, plans=plans, providers=providers) as plane:
         say("open")
         for number in range(-most):
             plan = COUNTING_PLANS[number % len(COUNTING_PLANS)].name

@@ -24,7 +24,7 @@ from tenure.plans.steps import provided
 from tenure.ports.provider import Observation, Provider, Spec
 from tenure.ports.store import Row, Store
 from tenure.settings import Settings
-from tenure.wiring import running
+from tenure.wiring import run_plane
 from tests.real.support.counting_services import COUNTING_PLANS, LEDGER, METER, CountingProvider
 
 STACKS = ("sqlite_embedded", "postgres_embedded", "postgres_temporal")
@@ -190,7 +190,7 @@ def finish_and_audit(
 
     async def finish() -> dict[str, audit.StoredOperation]:
         providers = providers_of(directory / "world")
-        async with running(stack.settings(), plans=plans, providers=providers) as plane:
+        async with run_plane(stack.settings(), plans=plans, providers=providers) as plane:
             assert await all_ended(plane, seconds)
             return await stored_operations(plane.store)
 

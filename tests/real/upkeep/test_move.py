@@ -25,7 +25,7 @@ from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.settings import Settings
 from tenure.sqlite.gate import open_file
 from tenure.upkeep import move as moving
-from tenure.wiring import files_of_a_home, move_store, running
+from tenure.wiring import files_of_a_home, move_store, run_plane
 
 pytest_plugins = ["tenure.testing.server_fixtures"]
 pytestmark = pytest.mark.timeout(300)
@@ -69,7 +69,7 @@ def finish_operations(directory, url):
     async def main():
         shelves = {name: Unruly(directory, name) for name in SHELVES}
         settings = Settings(store=url)
-        async with running(settings, plans=[PLAN], providers=shelves) as plane:
+        async with run_plane(settings, plans=[PLAN], providers=shelves) as plane:
             told = await any_release.all_ended(plane)
         return told, {
             n: sorted(s.agent_of(key) for key in s.list_keys()) for n, s in shelves.items()
@@ -85,7 +85,7 @@ def nobody_opens(url, number):
 
 
 async def ran_on(url):
-    async with running(Settings(store=url), plans=[PLAN], providers={}):
+    async with run_plane(Settings(store=url), plans=[PLAN], providers={}):
         pass
 
 

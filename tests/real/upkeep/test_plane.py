@@ -29,7 +29,7 @@ from tenure.ports.provider import Call
 from tenure.settings import Settings
 from tenure.testing.operators import by
 from tenure.testing.shelf import Shelf
-from tenure.wiring import running
+from tenure.wiring import run_plane
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -48,7 +48,7 @@ OTHER = Plan("other", stages=(MADE,))
 def plane_in(directory: Path, *plans: Plan, slow: float = 0.0, lease_seconds: float = 60.0):
     settings = Settings(store=str(directory / "tenure.db"), lease_ttl_seconds=lease_seconds)
     shelf = Shelf(directory, "identity", now=time.time, slow=slow)
-    return running(settings, plans=plans or (WAITS, OTHER), providers={"identity": shelf})
+    return run_plane(settings, plans=plans or (WAITS, OTHER), providers={"identity": shelf})
 
 
 def rows_of(directory: Path) -> dict[str, list[Any]]:

@@ -19,7 +19,7 @@ from tenure.home.shared_settings import SharedSettingsFile
 from tenure.settings import Settings
 from tenure.testing.servers import lasting_port
 from tenure.upkeep.restore import hold
-from tenure.wiring import files_of_a_home, managing, move_store, running
+from tenure.wiring import files_of_a_home, move_store, run_agent_plane, run_plane
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -46,7 +46,7 @@ def start(settings: Settings) -> str:
     """Start and stop a plane; why it was held."""
 
     async def main() -> str:
-        async with managing(settings) as plane:
+        async with run_agent_plane(settings) as plane:
             return plane.pause.why
 
     return asyncio.run(main())
@@ -98,9 +98,9 @@ def test_a_home_whose_store_is_shared_starts_with_that_one_alone(
 
 def test_while_its_plane_runs_too(own: Settings, shared_settings: Settings) -> None:
     async def main() -> None:
-        async with managing(shared_settings):
+        async with run_agent_plane(shared_settings):
             with pytest.raises(Invalid, match="is the home of a plane whose store is"):
-                async with managing(own):
+                async with run_agent_plane(own):
                     pass
 
     asyncio.run(main())
@@ -159,7 +159,7 @@ def test_without_its_engine_nothing_is_made(own: Settings, shared_settings: Sett
     assert not Path(own.home).exists()
 
     async def main() -> None:
-        async with running(away, plans=[], providers={}):
+        async with run_plane(away, plans=[], providers={}):
             pass
 
     with pytest.raises(EngineError, match="Nothing was changed"):

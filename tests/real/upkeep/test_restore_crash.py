@@ -19,7 +19,7 @@ from tenure.home.epoch_file import EpochFile
 from tenure.settings import Settings
 from tenure.upkeep.backup import back_up
 from tenure.upkeep.restore import restore
-from tenure.wiring import files_of_a_home, managing
+from tenure.wiring import files_of_a_home, run_agent_plane
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 FILES = files_of_a_home()
@@ -56,7 +56,7 @@ def live(home: Path):
     """Start and stop a plane in the home; the epoch, and what holds it."""
 
     async def main():
-        async with managing(Settings(home=str(home), sandbox="off")) as plane:
+        async with run_agent_plane(Settings(home=str(home), sandbox="off")) as plane:
             return plane.pause.epoch, plane.pause.why
 
     return asyncio.run(main())

@@ -46,7 +46,7 @@ from tenure.testing.proxy import Behaviour, Proxy
 from tenure.testing.servers import PostgresServer, lasting_port
 from tenure.testing.temporal_server import TemporalServer, temporal_server
 from tenure.upkeep.restore import hold
-from tenure.wiring import files_of_a_home, managing, providers, running
+from tenure.wiring import files_of_a_home, providers, run_agent_plane, run_plane
 from tests.e2e.support.plane_process import END_SECONDS, TENURE, environment
 from tests.unit.support.scripted_planes import Script, step
 
@@ -192,7 +192,7 @@ def test_a_worker_tells_of_the_steps_it_has_performed(
 
     async def accept_operation() -> None:
         settings = Settings(home=str(home), store=postgres_url, joins=True, works=False)
-        async with managing(settings) as plane:
+        async with run_agent_plane(settings) as plane:
             await ensure_admin_token(plane, token)
             spec = read_spec({"name": "a", "runtime": {"command": ["/bin/false"]}})
             await agents.create_agent(plane, OWNER, spec)
@@ -270,15 +270,15 @@ def test_a_worker_in_the_wrong_home_does_not_start(
 async def served_as_up_was_told(home: Path, url: str) -> None:
     """A worker is the first in the home; `up` was told of an issuer."""
     SharedSettingsFile(home).update(SharedSettings("", "", "https://plane.example", "off"), "")
-    async with managing(Settings(home=str(home), store=url, joins=True)) as plane:
+    async with run_agent_plane(Settings(home=str(home), store=url, joins=True)) as plane:
         assert cast(Any, plane.providers["identity"]).issuer == "https://plane.example"
         told = Settings(home=str(home), store=url, sandbox="auto", joins=False)
         with pytest.raises(Invalid, match="sandbox=off, and this one has sandbox=auto"):
-            async with managing(told):
+            async with run_agent_plane(told):
                 pass
         told = replace(told, sandbox="off", keep_operations_days=1.0)
         with pytest.raises(Invalid, match=r"with keep_operations_days=90\.0, and this one has"):
-            async with managing(told):
+            async with run_agent_plane(told):
                 pass
 
 
@@ -292,7 +292,7 @@ def test_a_worker_that_comes_to_serve_the_providers_does_it_as_up_was_told(
         )
         monkeypatch.setenv("PATH", str(home))  # where no bubblewrap is
         with pytest.raises(Invalid, match="bubblewrap is required"):
-            async with managing(Settings(home=str(home), store=postgres_url, joins=True)):
+            async with run_agent_plane(Settings(home=str(home), store=postgres_url, joins=True)):
                 pass
 
     asyncio.run(main())
@@ -305,7 +305,7 @@ def test_a_plane_that_is_held_starts_as_often_as_it_likes_whoever_comes_first(
     up = Settings(home=str(home), store=postgres_url, sandbox="off")
 
     async def start(settings: Settings, *, confirms: bool = False) -> str:
-        async with managing(settings) as plane:
+        async with run_agent_plane(settings) as plane:
             why = plane.pause.why
             if confirms:
                 await epochs.confirm(plane, OWNER)
@@ -325,7 +325,7 @@ def test_of_two_homes_that_begin_with_one_store_at_once_one_is_refused(postgres_
     find = PostgresStore.find
 
     async def begin(home: str) -> None:
-        async with running(Settings(store=postgres_url), plans=[], providers={}, home=home):
+        async with run_plane(Settings(store=postgres_url), plans=[], providers={}, home=home):
             pass
 
     async def main() -> tuple[BaseException | None, ...]:
@@ -353,9 +353,9 @@ def test_an_older_process_starts_while_operations_of_newer_plans_are_open(
     settings = Settings(store=postgres_url)
 
     async def main() -> None:
-        async with running(settings, plans=[known, newer], providers={}) as plane:
+        async with run_plane(settings, plans=[known, newer], providers={}) as plane:
             waits = (await admission.accept(plane, Accept("newer"))).id
-            async with running(settings, plans=[known], providers={}) as older:
+            async with run_plane(settings, plans=[known], providers={}) as older:
                 mine = (await admission.accept(older, Accept("known"))).id
                 assert (await reads.wait(older, "default", mine)).state is OperationState.SUCCEEDED
             await operations.signal(plane, by("a friend"), waits, name="go")
@@ -392,7 +392,7 @@ def test_an_invocation_through_one_process_ends_when_its_drain_in_another_is_ove
 ) -> None:
     async def main() -> None:
         settings = Settings(home=str(home), store=postgres_url, joins=True)
-        async with managing(settings) as plane:
+        async with run_agent_plane(settings) as plane:
             there = InFlight(FileMarks(home))  # as a worker has it
             with plane.in_flight.count_one("agent") as cut:
                 assert there.count_of("agent") == 1

@@ -24,7 +24,7 @@ from tenure.reconcilers.term import RetentionPeriods
 from tenure.settings import Settings
 from tenure.testing import memory_store
 from tenure.testing.operators import by
-from tenure.wiring import managing, running
+from tenure.wiring import run_agent_plane, run_plane
 from tenure.wiring.engine import TEMPORAL_LEASES, refuse_second_engine
 from tests.unit.support.scripted_planes import TENANT, Script, step
 
@@ -38,12 +38,12 @@ def test_a_plane_sets_the_collector_if_it_is_told_to_and_back_when_it_ends(tmp_p
     before = gc.get_threshold()
 
     async def main():
-        async with running(settings, plans=[PLAN], providers={}) as plane:
+        async with run_plane(settings, plans=[PLAN], providers={}) as plane:
             meanwhile = gc.get_threshold()[0]
             assert gc.isenabled()
             assert bool(gc.get_freeze_count()) is bool(collect_after)  # what was taken over
             with pytest.raises(StoreLocked):
-                await running(settings, plans=[PLAN], providers={}).__aenter__()
+                await run_plane(settings, plans=[PLAN], providers={}).__aenter__()
             assert gc.get_threshold()[0] == meanwhile
             name = (await admission.accept(plane, Accept("one"))).id
             return (await reads.wait(plane, TENANT, name)).state, meanwhile
@@ -61,7 +61,7 @@ def test_a_plane_that_is_to_publish_by_nats_does_not_start_without_its_client(
     settings = Settings(home=str(tmp_path), bus="nats://127.0.0.1:4222", sandbox="off")
 
     async def main():
-        async with managing(settings):
+        async with run_agent_plane(settings):
             pytest.fail("it started")
 
     with pytest.raises(Invalid, match=r"nats is not installed: in a checkout make .*\[nats\]"):
@@ -73,7 +73,7 @@ def test_a_verb_of_an_operator_is_audited_by_a_wired_plane(tmp_path):
 
     async def main():
         settings = Settings(store=str(tmp_path / "tenure.db"))
-        async with running(settings, plans=[PLAN], providers={}) as plane:
+        async with run_plane(settings, plans=[PLAN], providers={}) as plane:
             await plane.engine.stop()
             name = (await admission.accept(plane, Accept("one"))).id
             await operations.cancel(plane, by("someone"), name)
@@ -86,7 +86,7 @@ def test_a_verb_of_an_operator_is_audited_by_a_wired_plane(tmp_path):
 def test_an_engine_that_is_stopped_inside_the_block_ends_nothing_else(tmp_path):
     async def main():
         settings = Settings(store=str(tmp_path / "tenure.db"))
-        async with running(settings, plans=[PLAN], providers={}) as plane:
+        async with run_plane(settings, plans=[PLAN], providers={}) as plane:
             await plane.engine.stop()
             await asyncio.sleep(0)
             return await admission.accept(plane, Accept("one"))
@@ -101,7 +101,7 @@ def test_a_home_whose_store_is_elsewhere_is_left_as_it_is(tmp_path):
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
 
     async def main():
-        async with managing(Settings(home=str(tmp_path), sandbox="off")):
+        async with run_agent_plane(Settings(home=str(tmp_path), sandbox="off")):
             pytest.fail("it started an empty plane")
 
     with pytest.raises(Invalid, match="name it, by --store or TENURE_STORE; a new plane needs"):
@@ -124,7 +124,7 @@ def test_what_is_said_of_drift_and_retention_reaches_the_reconcilers_of_every_pr
             keep_operations_days=0.0,
         )  # fmt: skip
         for settings in (home, Settings(home=home.home, joins=True)):
-            async with managing(settings):
+            async with run_agent_plane(settings):
                 pass
 
     monkeypatch.setattr(wiring, "reconciling", looking)
@@ -147,7 +147,7 @@ def tables(monkeypatch):
 async def _moved_by_temporal() -> str:
     """An operation that is open, and Temporal's."""
     claims = SingleClaims(temporal.WORKER, resting=temporal.RESTING)
-    async with running(Settings(works=False), plans=[PLAN], providers={}) as plane:
+    async with run_plane(Settings(works=False), plans=[PLAN], providers={}) as plane:
         claims.attach(plane)
         operation = (await admission.accept(plane, Accept("one"))).id
         await claims.begin(operation)
@@ -163,10 +163,10 @@ def test_an_embedded_engine_is_refused_beside_temporal_unless_temporal_is_left()
         operation = await _moved_by_temporal()
         for works in (True, False):
             with pytest.raises(Invalid, match=r"nothing was changed\. Use --engine temporal"):
-                await running(Settings(works=works), plans=[PLAN], providers={}).__aenter__()
-        async with running(Settings(leave_temporal=True), plans=[PLAN], providers={}) as plane:
+                await run_plane(Settings(works=works), plans=[PLAN], providers={}).__aenter__()
+        async with run_plane(Settings(leave_temporal=True), plans=[PLAN], providers={}) as plane:
             state = (await reads.wait(plane, TENANT, operation)).state
-        async with running(Settings(), plans=[PLAN], providers={}) as plane:
+        async with run_plane(Settings(), plans=[PLAN], providers={}) as plane:
             assert await plane.store.find(LeaseRecord, (f"worker/{temporal.RESTING}",)) is None
         return state
 
@@ -184,7 +184,7 @@ def test_beside_temporal_an_embedded_engine_would_leave_its_operations_alone(mon
 
     async def main() -> OperationState:
         operation = await _moved_by_temporal()
-        async with running(Settings(), plans=[PLAN], providers={}) as plane:
+        async with run_plane(Settings(), plans=[PLAN], providers={}) as plane:
             return (await reads.wait(plane, TENANT, operation, seconds=0.3)).state
 
     assert asyncio.run(main()) is OperationState.RUNNING

@@ -10,7 +10,7 @@ from tenure.faces.cli.commands.restore import describe_review
 from tenure.faces.cli.exits import Exit
 from tenure.home.shared_settings import SharedSettingsFile
 from tenure.settings import Settings
-from tenure.wiring import managing
+from tenure.wiring import run_agent_plane
 from tests.unit.cli.test_agent import serve_face
 from tests.unit.support.api_client import api_test
 
@@ -20,7 +20,7 @@ def home(tmp_path):
     place = tmp_path / "home"
 
     async def main():
-        async with managing(Settings(home=str(place), sandbox="off")):
+        async with run_agent_plane(Settings(home=str(place), sandbox="off")):
             pass
 
     asyncio.run(main())

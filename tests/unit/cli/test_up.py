@@ -21,13 +21,13 @@ from tenure.faces.cli import stopping, where
 from tenure.faces.cli.commands import up
 from tenure.settings import Settings
 from tenure.sqlite.location import Lock
-from tenure.wiring import running
+from tenure.wiring import run_plane
 
 
 def on_a_plane(tmp_path, work):
     async def main():
         settings = Settings(store=str(tmp_path / "tenure.db"))
-        async with running(settings, plans=[], providers={}) as plane:
+        async with run_plane(settings, plans=[], providers={}) as plane:
             return await work(plane)
 
     return asyncio.run(main())

@@ -45,7 +45,7 @@ def test_whatever_an_operation_does_its_agent_has_a_row_for_it(verb, was, before
     }
     if verb in CLOSING and was not in stood:
         return  # it is not accepted there
-    after = VERBS[verb].agent_after(before, then, was=was)
+    after = VERBS[verb].agent_after(before, then, return_state=was)
     if after is not None:
         assert any(AGENT.permits(during, after) for during in DURING[verb])
     if then in OPERATION.final:
@@ -92,7 +92,7 @@ def test_the_end_of_an_operation_decides_where_its_agent_is(verb, end, after):
 @pytest.mark.parametrize("was", sorted(AT_REST))
 def test_a_delete_that_is_taken_back_leaves_the_agent_as_it_was(was):
     running, undone = operation.OperationState.RUNNING, operation.OperationState.COMPENSATED
-    assert VERBS[Verb.DELETE].agent_after(running, undone, was=was) is was
+    assert VERBS[Verb.DELETE].agent_after(running, undone, return_state=was) is was
 
 
 def test_a_delete_that_is_retried_is_deleting_again():

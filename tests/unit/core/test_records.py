@@ -37,7 +37,8 @@ def test_a_column_has_the_type_of_its_field(record):
     found = file.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall()
     columns = {str(column): kind for column, kind in found}
     file.close()
-    for field, hint in get_type_hints(record).items():
+    hints = get_type_hints(record).values()
+    for field, hint in zip(table_of(record).all_columns, hints, strict=True):
         (kind,) = [one for one in get_args(hint) or (hint,) if one is not NoneType]
         assert columns[field] == SQL_TYPES[kind], field
 

@@ -58,7 +58,7 @@ async def test_a_queued_verb_stores_its_options_and_no_more_of_the_agent(harness
     assert set(json.loads(row.input)) == {"name", "principal", "was", "after", "queued"}
     values = input_of_row(row)
     assert isinstance(values, QueuedInput)
-    assert (values.name, values.after, values.was) == (
+    assert (values.name, values.previous_operation, values.return_state) == (
         "alpha",
         created.id,
         AgentState.CREATE_FAILED,
@@ -89,7 +89,7 @@ def test_an_input_that_lacks_newer_keys_is_read_with_defaults():
         "delete_agent", {"name": "alpha", "was": "SUSPENDED", "after": "", "epoch": 3}
     )
     assert isinstance(values, DeleteInput)
-    assert (values.was, values.epoch, values.cascade) == (AgentState.SUSPENDED, 3, "")
+    assert (values.return_state, values.epoch, values.cascade) == (AgentState.SUSPENDED, 3, "")
     assert not values.owners
     assert read_input("suspend_agent", {}) == SuspendInput()
     assert read_input("create_agent", {}) == AgentInput()
@@ -103,12 +103,12 @@ def test_a_key_that_a_newer_release_stores_in_another_form_is_left_to_that_relea
 
 def test_an_operation_that_is_no_verb_has_the_fields_that_are_known():
     row = OperationRecord(
-        id="o", tenant="t", principal="p", kind="no_verb_of_ours", plan="d", agent="a",
-        generation=1, state="PENDING", revision=0, token=0, worker="", due_at=0.0,
+        id="o", tenant="t", principal="p", plan_name="no_verb_of_ours", plan_digest="d",
+        agent="a", generation=1, state="PENDING", revision=0, token=0, worker="", due_at=0.0,
         input='{"queued":true,"after":"x"}', error=None, created_at=0.0, updated_at=0.0,
         ended_at=None,
     )  # fmt: skip
-    assert input_of_row(row) == QueuedInput(after="x")
+    assert input_of_row(row) == QueuedInput(previous_operation="x")
     assert input_of_row(row._replace(input='{"was":7}')) == VerbInput()
 
 

@@ -14,7 +14,7 @@ from tenure.ports.store import Change, Set
 from tenure.reconcilers import epoch
 from tenure.reconcilers.leader import lease_of
 from tenure.settings import Settings
-from tenure.wiring import managing
+from tenure.wiring import run_agent_plane
 from tests.unit.support.agent_planes import agent_test
 
 ADMIN = Caller(tokens.TENANT, "admin", Role.ADMIN)
@@ -38,7 +38,7 @@ def position(file):
 def test_a_running_process_lets_go_when_another_has_begun_an_epoch(tmp_path):
     async def main():
         settings = Settings(home=str(tmp_path), reconcile_seconds=0.05, sandbox="off")
-        async with managing(settings) as plane:
+        async with run_agent_plane(settings) as plane:
             assert plane.engine.accepts
             later = Set("plane", PLANE_ROW, {"epoch": 2, "held": "restored elsewhere"})
             await plane.store.commit(Change("", (), (later,)))
@@ -53,7 +53,7 @@ def test_the_end_of_the_audit_log_is_remembered_while_it_runs_and_at_the_end(tmp
     async def main():
         settings = Settings(home=str(tmp_path), reconcile_seconds=0.05, sandbox="off")
         file = EpochFile(tmp_path)
-        async with managing(settings) as plane:
+        async with run_agent_plane(settings) as plane:
             await tokens.create_token(plane, ADMIN, principal="one", role=Role.VIEWER)
             kept = await plane.store.count_rows(AuditRecord, {})
             await until(lambda: position(file) == kept)
@@ -68,7 +68,7 @@ def test_nothing_leaves_a_plane_that_is_held(tmp_path):
 
     async def main():
         settings = Settings(home=str(tmp_path), reconcile_seconds=0.05, sandbox="off")
-        async with managing(settings) as plane:
+        async with run_agent_plane(settings) as plane:
             assert plane.pause.why
             await asyncio.sleep(0.3)
             assert await leading(plane) is None

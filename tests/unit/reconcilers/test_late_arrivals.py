@@ -15,7 +15,7 @@ from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers import driver, late_arrivals
 from tenure.reconcilers.term import Term, Tick
 from tenure.settings import Settings
-from tenure.wiring import managing
+from tenure.wiring import run_agent_plane
 
 CALLER = Caller("default", "someone", Role.ADMIN)
 SPEC = read_spec({"name": "alpha", "runtime": {"command": ["agent"]}})
@@ -74,7 +74,7 @@ def run(tmp_path, scenario, seconds=1000.0):
     async def main():
         runtime = Unburning()
         settings = Settings(home=str(tmp_path / "home"), reconcile_seconds=seconds)
-        async with managing(settings, provider_overrides={"runtime": runtime}) as plane:
+        async with run_agent_plane(settings, provider_overrides={"runtime": runtime}) as plane:
             await scenario(plane, runtime)
 
     asyncio.run(main())

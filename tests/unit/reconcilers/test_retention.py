@@ -25,7 +25,7 @@ from tenure.reconcilers.term import LEADERS, RetentionPeriods, Term
 from tenure.settings import Settings
 from tenure.testing.faults import Fault
 from tenure.testing.patches import patched
-from tenure.wiring import running
+from tenure.wiring import run_plane
 from tests.unit.support.agent_planes import agent_test, fault, options_with_key
 from tests.unit.support.late_reconcilers import (
     DAY,
@@ -64,7 +64,7 @@ async def kept_after_a_hundred_days(harness):
     await retention.tick(plane)
     watched = {str(row["operation"]) for row in await harness.rows("tombstone")}
     assert watched <= {str(row["id"]) for row in await harness.rows("operation")}
-    for _ in range(late_arrivals.SIGHTINGS):
+    for _ in range(late_arrivals.ABSENCES_MIN):
         await late_arrivals.tick(plane)
     await retention.tick(plane)
     return before == await known_rows(harness, uid)
@@ -100,7 +100,7 @@ async def came_about_in_the_name_of_a_deleted_agent(harness, *, forgotten):
     uid = (await harness.wait_for(asked)).agent
     await harness.run_verb("delete", "granter")
     plane = with_later_clock(harness.plane, 100)
-    for _ in range(late_arrivals.SIGHTINGS):
+    for _ in range(late_arrivals.ABSENCES_MIN):
         await late_arrivals.tick(plane)
     await retention.tick(plane)
     assert [row["agent"] for row in await harness.rows("operation")] == [uid]
@@ -364,7 +364,7 @@ async def test_a_plane_that_is_held_tells_and_drops_nothing(harness):
 def test_on_a_file_what_is_over_goes_too(tmp_path):
     async def main():
         settings = Settings(store=str(tmp_path / "tenure.db"))
-        async with running(settings, plans=PLANS, providers={}) as plane:
+        async with run_plane(settings, plans=PLANS, providers={}) as plane:
             return await on_any_store(plane)
 
     assert asyncio.run(main()) == RETENTION_RESULT

@@ -28,7 +28,7 @@ from tenure.plans.agents import lifecycle
 from tenure.plans.steps import provided
 from tenure.ports.provider import Call
 from tenure.settings import Settings
-from tenure.wiring import running
+from tenure.wiring import run_plane
 from tests.unit.support import memory_providers
 
 ADMIN = "tenure_admin"
@@ -175,7 +175,7 @@ async def face(
     seal = LocalSeal(directory / "secrets.key") if seals else None
     settings = Settings(store=store or str(directory / "tenure.db"))
     providers = memory_providers.providers()
-    async with running(
+    async with run_plane(
         settings, plans=(*(plans or PLANS), *lifecycle.PLANS), providers=providers, seal=seal
     ) as plane:
         http_state = HttpState(plane)

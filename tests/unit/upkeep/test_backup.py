@@ -15,7 +15,7 @@ from tenure.sqlite.location import Lock
 from tenure.upkeep import backup
 from tenure.upkeep.backup import MANIFEST, back_up
 from tenure.upkeep.restore import hold, restore
-from tenure.wiring import files_of_a_home, managing
+from tenure.wiring import files_of_a_home, run_agent_plane
 
 FILES = files_of_a_home()
 
@@ -28,7 +28,7 @@ def make_home(home: Path) -> Path:
     """A home in which a plane has run."""
 
     async def main():
-        async with managing(Settings(home=str(home), sandbox="off")):
+        async with run_agent_plane(Settings(home=str(home), sandbox="off")):
             pass
 
     asyncio.run(main())
@@ -162,7 +162,7 @@ def test_a_backup_of_a_newer_release_is_refused(copy, tmp_path):
 
 def test_nothing_is_restored_under_a_plane_that_runs(copy, tmp_path):
     async def main():
-        async with managing(Settings(home=str(tmp_path / "home"), sandbox="off")):
+        async with run_agent_plane(Settings(home=str(tmp_path / "home"), sandbox="off")):
             with pytest.raises(StoreLocked):
                 restore(copy, tmp_path / "home", FILES, report=quiet)
             with pytest.raises(StoreLocked):

@@ -157,7 +157,7 @@ async def _is_older(plane: Plane, row: AgentRecord, operation: str) -> bool:
         theirs = await plane.store.find(OperationRecord, (holder,)) if holder else None
         if theirs is None or input_of_row(theirs).queued:
             continue  # a queued operation has not begun
-        if theirs.kind != Verb.DELETE or holder > operation:
+        if theirs.plan_name != Verb.DELETE or holder > operation:
             return False
         return not _is_part_of_cascade(theirs)
     return False

@@ -21,24 +21,24 @@ from tenure.ports.store import Change, Is
 
 
 class AgentPlaneApi(PlaneApi):
-    """Implements `ports.plane_api.PlaneApi` on one plane, which `serve` sets after the wiring."""
+    """Implements `ports.plane_api.PlaneApi` for one plane, which `attach` sets."""
 
     def __init__(self) -> None:
         self._plane: Plane | None = None
 
-    def serve(self, plane: Plane) -> None:
-        """Answer for this plane."""
+    def attach(self, plane: Plane) -> None:
+        """Act on this plane from now on."""
         self._plane = plane
 
     async def acquire_lock(
-        self, agent: str, operation: str, *, was: AgentState, after: str
+        self, agent: str, operation: str, *, return_state: AgentState, previous_operation: str
     ) -> AgentLock:
         """The agent's row is the lock: a guarded change takes it, once it is free."""
         plane, key = self._of(), (agent,)
         row = await plane.store.find(AgentRecord, key)
         while row is not None and row.operation != operation:
             if row.operation is not None:
-                return AgentLock(holder=row.operation)
+                return AgentLock(held_by=row.operation)
             mine = await plane.store.find(OperationRecord, (operation,))
             queued = mine is not None and input_of_row(mine).queued
             if queued and row.next != operation:
@@ -49,7 +49,7 @@ class AgentPlaneApi(PlaneApi):
                 change = (
                     await verbs.start_queued(plane, row, mine)
                     if queued
-                    else await self._take_lock(row, mine, was, after)
+                    else await self._take_lock(row, mine, return_state, previous_operation)
                 )
             except Conflict as refused:
                 return AgentLock(refused=str(refused))
@@ -60,36 +60,53 @@ class AgentPlaneApi(PlaneApi):
         mine = await plane.store.find(OperationRecord, (operation,))
         holds = await holdings_of(plane, row.tenant, agent)
         values = None if mine is None else input_of_row(mine)
-        return AgentLock("", values.was if isinstance(values, VerbInput) else was, holds)
+        if isinstance(values, VerbInput):
+            return_state = values.return_state
+        return AgentLock("", return_state, holds)
 
     async def _take_lock(
-        self, row: AgentRecord, mine: OperationRecord, was: AgentState, after: str
+        self,
+        row: AgentRecord,
+        mine: OperationRecord,
+        return_state: AgentState,
+        previous_operation: str,
     ) -> Change:
-        """Take the free lock, and store in the same commit the state that the agent is in now.
+        """Take the free lock, and store the new return state in the same commit.
 
-        So an end of this operation that comes before the record of its lock step knows it too.
+        So it is known even if the operation ends before the result of its lock step is recorded.
         """
-        locked = LockedInput(await self._state_left_by(was, after))
+        locked = LockedInput(await self._new_return_state(return_state, previous_operation))
         text = encode({**input_of(mine), **plain_fields(locked)})
         guards = (Is.of(row, "operation", "next"), Is.of(mine, "revision"))
         writes = (lock_rows.pass_lock(row.uid, mine.id), operation_rows.change_input(mine, text))
         return Change("", guards, writes)
 
-    async def _state_left_by(self, was: AgentState, after: str) -> AgentState:
-        """The state in which the operation before has left the agent; `was` if there was none."""
-        before = await self._of().store.find(OperationRecord, (after,)) if after else None
+    async def _new_return_state(
+        self, return_state: AgentState, previous_operation: str
+    ) -> AgentState:
+        """The state that the end of the previous operation gave the agent.
+
+        `return_state` if there was no previous operation, or if its end changed nothing.
+        """
+        before = (
+            await self._of().store.find(OperationRecord, (previous_operation,))
+            if previous_operation
+            else None
+        )
         if before is None:
-            return was
-        verb = VERBS.get(before.kind)
+            return return_state
+        verb = VERBS.get(before.plan_name)
         if verb is None:
-            return was
+            return return_state
         values = input_of_row(before)
         state = verb.agent_after(
             OperationState.RUNNING,
             OperationState(before.state),
-            was=values.was if isinstance(values, VerbInput | QueuedInput) else AgentState.READY,
+            return_state=values.return_state
+            if isinstance(values, VerbInput | QueuedInput)
+            else AgentState.READY,
         )
-        return was if state is None else core.state_if_undone(state)
+        return return_state if state is None else core.state_if_undone(state)
 
     async def serve_from(self, agent: str, operation: str, serving: Mapping[str, object]) -> None:
         """Write where the agent is reached, if the agent's row still names this operation."""

@@ -39,11 +39,11 @@ def input_of_row(operation: OperationRecord) -> AgentInput | QueuedInput:
     The plan may be no lifecycle verb, or a verb of a newer release.  Then the fields that are known
     here are read, and fields that are stored in another form count as missing.
     """
-    kind, stored = operation.kind, input_of(operation)
-    if kind in VERBS:
-        return read_input(kind, stored)
+    plan_name, stored = operation.plan_name, input_of(operation)
+    if plan_name in VERBS:
+        return read_input(plan_name, stored)
     try:
-        return read_stored(stored, input_type(kind, stored), what=kind)
+        return read_stored(stored, input_type(plan_name, stored), what=plan_name)
     except PlanUnknown:
         return VerbInput()
 
@@ -51,9 +51,9 @@ def input_of_row(operation: OperationRecord) -> AgentInput | QueuedInput:
 class AgentSubject:
     """What operations of the lifecycle verbs mean for agents (`tenure.ports.subject.Subject`)."""
 
-    def read_input(self, kind: str, stored: Mapping[str, object]) -> AgentInput | QueuedInput:
+    def read_input(self, plan_name: str, stored: Mapping[str, object]) -> AgentInput | QueuedInput:
         """Read the stored input as the type that the verb declares."""
-        return read_input(kind, stored)
+        return read_input(plan_name, stored)
 
     def name_of(self, operation_input: AgentInput | QueuedInput | Mapping[str, object]) -> str:
         """The agent's name."""
@@ -61,9 +61,9 @@ class AgentSubject:
             return operation_input.name
         return str(operation_input.get("name", ""))
 
-    def may_use_reserve(self, kind: str) -> bool:
+    def may_use_reserve(self, plan_name: str) -> bool:
         """A verb that closes an agent is accepted on a full disk."""
-        return kind in CLOSING
+        return plan_name in CLOSING
 
     def on_record(
         self, operation: SubjectOperation, progress: Progress, state: OperationState, now: float
@@ -73,9 +73,9 @@ class AgentSubject:
         row: Row = {} if progress.end is None else dict.fromkeys(_lock_column(operation, progress))
         others: list[Write] = []
         if not _is_queued(operation):
-            verb = VERBS[operation.kind]
-            was = _state_before(operation, progress)
-            then = verb.agent_after(operation.state, state, was=was)
+            verb = VERBS[operation.plan_name]
+            return_state = _return_state(operation, progress)
+            then = verb.agent_after(operation.state, state, return_state=return_state)
             if then is not None:
                 row |= _serving(operation, progress, then)
             if then is not None and CLOSED not in progress.signals:
@@ -95,7 +95,7 @@ class AgentSubject:
 
     async def refuse_cancel(self, store: Store, operation: OperationRecord) -> None:
         """A verb that has closed its agent cannot be cancelled until it has the lock."""
-        if operation.kind not in CLOSING or input_of_row(operation).queued:
+        if operation.plan_name not in CLOSING or input_of_row(operation).queued:
             return
         agent = await store.find(AgentRecord, (operation.agent,))
         if agent is not None and agent.next == operation.id:
@@ -112,11 +112,11 @@ def _is_queued(operation: SubjectOperation) -> bool:
     return values.queued
 
 
-def _state_before(operation: SubjectOperation, progress: Progress) -> AgentState:
+def _return_state(operation: SubjectOperation, progress: Progress) -> AgentState:
     """The state to which a cancel returns the agent: as of the lock step, or of the acceptance."""
     values = operation.input
-    accepted = values.was if isinstance(values, VerbInput) else AgentState.READY
-    return _lock_result(progress).was or accepted
+    accepted = values.return_state if isinstance(values, VerbInput) else AgentState.READY
+    return _lock_result(progress).return_state or accepted
 
 
 def _lock_column(operation: SubjectOperation, progress: Progress) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ def _lock_column(operation: SubjectOperation, progress: Progress) -> tuple[str, 
     if _is_queued(operation) and CLOSED in progress.signals:
         return ()
     needs_lock = LOCK_STEP in operation.plan.steps and LOCK_STEP not in progress.done
-    waits = needs_lock and operation.input.after
+    waits = needs_lock and operation.input.previous_operation
     return ("next" if waits else "operation",)
 
 
@@ -144,7 +144,7 @@ def agent_event_row(
 def _serving(operation: SubjectOperation, progress: Progress, then: AgentState) -> Row:
     """The columns that say where the agent is reached, when that changes."""
     values = operation.input
-    if then is AgentState.READY and VERBS[operation.kind].starts_runtime:
+    if then is AgentState.READY and VERBS[operation.plan_name].starts_runtime:
         started = progress.done.get(RUNTIME_STEP)
         return {"serving": encode(started if isinstance(started, dict) else {})}
     keeps_runtime = isinstance(values, SuspendInput) and values.keep_runtime
@@ -159,11 +159,11 @@ def _release_writes(operation: SubjectOperation, progress: Progress) -> list[Wri
     """Rows that the end drops: the reservation, name and edges of an agent that does not exist."""
     end = progress.end
     reserved = quota_rows.drop_reservation(operation.tenant, AGENTS, operation.agent)
-    if operation.kind == Verb.CREATE and end is not OperationState.SUCCEEDED:
+    if operation.plan_name == Verb.CREATE and end is not OperationState.SUCCEEDED:
         steps = [step for name, step in operation.plan.steps.items() if name == CREDENTIALS]
         keys = [operation.new_key(step) for step in steps]
         return [reserved, *_credential_edges(operation.agent, keys)]
-    if operation.kind == Verb.DELETE and end is OperationState.SUCCEEDED:
+    if operation.plan_name == Verb.DELETE and end is OperationState.SUCCEEDED:
         values: VerbInput = operation.input
         name = agent_rows.drop_name(operation.tenant, values.name)
         edges = [

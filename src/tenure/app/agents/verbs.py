@@ -154,8 +154,8 @@ async def _read_input(
     holds = await holdings_of(plane, caller.tenant, uid)
     values = VerbInput(
         name=row.name,
-        was=core.state_if_undone(AgentState(row.state)),
-        after=row.operation or "",
+        return_state=core.state_if_undone(AgentState(row.state)),
+        previous_operation=row.operation or "",
         spec=stored.spec,
         runtime=stored.runtime,
         runtimes=holds.get("runtime", []),
@@ -229,8 +229,8 @@ def _enqueue(
     queued = QueuedInput(
         name=row.name,
         principal=caller.principal,
-        was=core.state_if_undone(AgentState(row.state)),
-        after=str(holder),
+        return_state=core.state_if_undone(AgentState(row.state)),
+        previous_operation=str(holder),
     )
     guards = (Is.of(row, "generation", "operation", "next"),)
     writes = (lock_rows.wait_for_lock(uid, operation, generation=generation), audit_row)
@@ -242,7 +242,7 @@ async def start_queued(plane: Plane, row: NamedAgentRecord, operation: Operation
 
     The verb is checked as if it were requested at this moment: Conflict if it is refused.
     """
-    verb, name, now = VERBS[operation.kind], operation.id, plane.store.now()
+    verb, name, now = VERBS[operation.plan_name], operation.id, plane.store.now()
     caller = Caller(operation.tenant, operation.principal, Role.OPERATOR)
     stored: PlainData = {
         key: value for key, value in input_of(operation).items() if key != "queued"

@@ -118,7 +118,7 @@ async def submit(plane: OperationsPlane, command: Accept, admit: Admit) -> Opera
         handle = OperationHandle(
             operation,
             tenant=command.tenant,
-            kind=plan.name,
+            plan_name=plan.name,
             agent=admission.agent,
             generation=admission.generation,
             input=subject.read_input(plan.name, stored),
@@ -158,13 +158,13 @@ def _acceptance(
     headers = [*admission.headers, NEW_OPERATION, NEW_RECORD, OUTBOX]
     lines: list[Line] = [
         *admission.lines,
-        (handle.id, handle.tenant, principal, handle.kind, handle.plan.digest, handle.agent,
+        (handle.id, handle.tenant, principal, handle.plan_name, handle.plan.digest, handle.agent,
          handle.generation, handle.state, 1, handle.token, handle.worker, 0.0, text, now, now),
         (handle.id, 1, handle.tenant, RecordKind.ACCEPTED, "", now, "{}"),
         event_line(handle, RecordKind.ACCEPTED, "", handle.state, now=now, first=admission.is_new),
     ]  # fmt: skip
     fresh = intend_stage(handle, 0, headers, lines)
-    waits_for_space = not handle.subject.may_use_reserve(handle.kind)
+    waits_for_space = not handle.subject.may_use_reserve(handle.plan_name)
     wake_hints = (
         admission.wake_hints
         if handle.worker

@@ -186,7 +186,7 @@ async def _refuse_cancel(plane: OperationsPlane, tenant: str, operation: str) ->
     """Conflict if the subject of this operation does not allow a cancel now."""
     row = await plane.store.find(OperationRecord, (operation,))
     if row is not None and row.tenant == tenant:
-        await plane.catalogue.subject_of(row.kind).refuse_cancel(plane.store, row)
+        await plane.catalogue.subject_of(row.plan_name).refuse_cancel(plane.store, row)
 
 
 def _must_be_stuck(handle: OperationHandle, step: str = "") -> None:

@@ -212,7 +212,7 @@ class Executor:
     def _report(self, handle: OperationHandle, move: Move, end: Ending, started_at: float) -> None:
         """Report the move to metrics and traces."""
         attempt = handle.intents[move.step.name].attempts
-        names = handle.id, handle.tenant, handle.agent, handle.kind, move.step.name, move.act
+        names = handle.id, handle.tenant, handle.agent, handle.plan_name, move.step.name, move.act
         observe = cast(Observe, self._observe)
         observe(PerformedMove(*names, end, attempt, started_at, self._now()))
 

@@ -57,7 +57,7 @@ class OperationHandle:
 
     __slots__ = (
         "agent", "calls", "due_at", "generation", "id", "input", "intents", "journal_length",
-        "kind", "lock", "plan", "plane", "progress", "revision", "sequence", "state", "stem",
+        "lock", "plan", "plan_name", "plane", "progress", "revision", "sequence", "state", "stem",
         "subject", "tenant", "token", "worker",
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ class OperationHandle:
         id: str,  # noqa: A002 (the word of the port)
         *,
         tenant: str,
-        kind: str,
+        plan_name: str,
         agent: str,
         generation: int,
         input: Any,  # noqa: A002, ANN401
@@ -76,7 +76,7 @@ class OperationHandle:
     ) -> None:
         self.id = id
         self.tenant = tenant
-        self.kind = kind
+        self.plan_name = plan_name
         self.agent = agent
         self.generation = generation
         self.input = input
@@ -102,7 +102,7 @@ class OperationHandle:
 
     def update(self, row: OperationRecord) -> None:
         """Take over the columns of the operation's row."""
-        self.input = self.subject.read_input(self.kind, input_of(row))
+        self.input = self.subject.read_input(self.plan_name, input_of(row))
         self.revision = row.revision
         self.token = row.token
         self.worker = row.worker
@@ -194,21 +194,23 @@ async def load_handle(
     if loaded is None:
         return None
     row = loaded.operation
-    plan = catalogue.find(row.plan)
+    plan = catalogue.find(row.plan_digest)
     if plan is None:
-        body = cast(PlanRecord, await store.find(PlanRecord, (row.plan,))).body
+        body = cast(PlanRecord, await store.find(PlanRecord, (row.plan_digest,))).body
         shown = read_only or row.ended_at is not None
-        plan = catalogue.restore_to_show(body) if shown else catalogue.restore(body, row.plan)
+        plan = (
+            catalogue.restore_to_show(body) if shown else catalogue.restore(body, row.plan_digest)
+        )
     handle = OperationHandle(
         operation,
         tenant=row.tenant,
-        kind=row.kind,
+        plan_name=row.plan_name,
         agent=row.agent,
         generation=row.generation,
         input={},
         plan=plan,
         plane=plane,
-        subject=catalogue.subject_of(row.kind),
+        subject=catalogue.subject_of(row.plan_name),
     )
     handle.update(row)
     handle.merge(loaded.intents, handle.fold(loaded.journal))

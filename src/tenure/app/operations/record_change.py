@@ -258,10 +258,10 @@ def event_line(
 
     `first`: no event of this agent was ever numbered.
     """
-    key = handle.kind, kind, step, state
+    key = handle.plan_name, kind, step, state
     known = _EVENTS.get(key)
     if known is None:
-        data = {"kind": handle.kind, "record": kind, "step": step, "state": state}
+        data = {"kind": handle.plan_name, "record": kind, "step": step, "state": state}
         known = _EVENTS[key] = event_of(kind, state), encode(data)
     name, body = known
     if why:

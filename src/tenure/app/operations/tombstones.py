@@ -1,4 +1,8 @@
-"""Tombstones: keys that were burned and are inspected for a while, in case a call arrives late."""
+"""Tombstones: burned keys that are still inspected for a minute, in case a late call arrives.
+
+A compensated create and a delete write them; the reconciler `late_arrivals` inspects the keys and
+removes a resource that has appeared under one.
+"""
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
@@ -14,13 +18,13 @@ def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:
     """One tombstone for each step, given as (operation, step), whose key was burned just now."""
     until = now + LATE_SECONDS
     return [
-        Put.of(TombstoneRecord(operation, step, until, sightings=0)) for operation, step in burned
+        Put.of(TombstoneRecord(operation, step, until, absences=0)) for operation, step in burned
     ]
 
 
-def count_sightings(stone: TombstoneRecord, sightings: int) -> Set:
-    """So many inspections in a row have found nothing under the key."""
-    return Set("tombstone", key_of(stone), {"sightings": sightings})
+def count_absences(stone: TombstoneRecord, absences: int) -> Set:
+    """Write how many inspections in a row have found nothing under the key."""
+    return Set("tombstone", key_of(stone), {"sightings": absences})
 
 
 def drop_tombstone(stone: TombstoneRecord) -> Drop:
@@ -30,11 +34,11 @@ def drop_tombstone(stone: TombstoneRecord) -> Drop:
 
 def tombstone_is_unchanged(stone: TombstoneRecord) -> Is:
     """Guard: nobody else has inspected the key since the tombstone was read."""
-    return Is("tombstone", key_of(stone), {"sightings": stone.sightings})
+    return Is("tombstone", key_of(stone), {"sightings": stone.absences})
 
 
 def renew_tombstones(change: Change, existing_tombstones: AbstractSet[Key]) -> Change:
-    """The same change; for tombstones in `standing`, which exist already, the time begins anew."""
+    """The same change, with an update instead of an insert for tombstones that exist already."""
     if not existing_tombstones:
         return change
     writes = tuple(

@@ -47,7 +47,7 @@ class OperationView(Struct, frozen=True, gc=False):
 
     id: str
     """32 hexadecimal digits; later operations sort after earlier ones."""
-    kind: str
+    plan_name: str
     """The name of its plan."""
     agent: str
     """The uid of the agent that it locks: one operation at a time works on an agent."""
@@ -111,7 +111,7 @@ def view_operation(handle: OperationHandle, row: OperationRecord) -> OperationVi
     """An operation with its steps in the order of its plan."""
     return OperationView(
         id=handle.id,
-        kind=handle.kind,
+        plan_name=handle.plan_name,
         agent=handle.agent,
         agent_name=handle.agent_name,
         generation=handle.generation,
@@ -128,7 +128,7 @@ def view_accepted(handle: OperationHandle, now: float) -> OperationView:
     """An operation that was accepted just now: its first stage is intended, no more."""
     return OperationView(
         id=handle.id,
-        kind=handle.kind,
+        plan_name=handle.plan_name,
         agent=handle.agent,
         agent_name=handle.agent_name,
         generation=handle.generation,

@@ -305,7 +305,7 @@ async def review(plane: Plane, caller: Caller) -> Review:
         if key not in ours[slot]
     ]
     resumed = [
-        OpenOperation(row.id, row.tenant, row.kind, row.agent,
+        OpenOperation(row.id, row.tenant, row.plan_name, row.agent,
                 str(row.state))
         async for row in every(plane.store, OperationRecord, {"ended_at": None})
     ]  # fmt: skip

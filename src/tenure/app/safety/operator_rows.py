@@ -20,7 +20,7 @@ def write_operator_rows(one: OperatorCommand) -> Sequence[Write]:
         caller.tenant,
         operation.agent,
         operation.id,
-        kind=operation.kind,
+        kind=operation.plan_name,
         by=caller.principal,
         now=one.now,
     )

@@ -32,7 +32,7 @@ from tenure.core.records.operation import (
 )
 from tenure.core.records.plane import LeaseRecord, PlaneRecord, PlanRecord
 from tenure.core.records.quota import QuotaRecord, ReservationRecord
-from tenure.core.records.table import columns_of, key_of, row_of, table_of
+from tenure.core.records.table import columns_of, dict_of, key_of, row_of, table_of
 from tenure.core.records.tenancy import AuditRecord, TenancyRecord, TokenRecord
 
 RECORDS = (
@@ -94,6 +94,7 @@ __all__ = [
     "TokenRecord",
     "TombstoneRecord",
     "columns_of",
+    "dict_of",
     "is_agent",
     "key_of",
     "row_of",

@@ -6,7 +6,7 @@ from tenure.core.operation import IntentState, OperationState, RecordKind
 from tenure.core.records.table import row_of
 
 
-@row_of("operation", key=("id",))
+@row_of("operation", key=("id",), columns={"plan_name": "kind", "plan_digest": "plan"})
 class OperationRecord(NamedTuple):
     """One execution of a plan."""
 
@@ -16,10 +16,10 @@ class OperationRecord(NamedTuple):
     """The tenant that it works for."""
     principal: str
     """The caller who asked for it."""
-    kind: str
-    """The name of its plan."""
-    plan: str
-    """The digest of the plan that it follows to its end."""
+    plan_name: str
+    """The name of its plan; the column is `kind`."""
+    plan_digest: str
+    """The digest of the plan that it follows to its end; the column is `plan`."""
     agent: str
     """The uid of the row of `agent` that it locks."""
     generation: int
@@ -96,7 +96,7 @@ class IntentRecord(NamedTuple):
     """The provider's last message."""
 
 
-@row_of("tombstone", key=("operation", "step"))
+@row_of("tombstone", key=("operation", "step"), columns={"absences": "sightings"})
 class TombstoneRecord(NamedTuple):
     """A key that was burned a short time ago: what appears under it late is removed again."""
 
@@ -106,8 +106,8 @@ class TombstoneRecord(NamedTuple):
     """The step of that intent."""
     until: float
     """The instant until which the provider is asked for the key."""
-    sightings: int
-    """How many inspects in a row found nothing under it."""
+    absences: int
+    """How many inspects in a row found nothing under the key; the column is `sightings`."""
 
 
 @row_of("idempotency", key=("tenant", "principal", "route", "key"))

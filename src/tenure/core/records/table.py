@@ -1,10 +1,10 @@
-"""How a record type says which table its values are rows of.
+"""Declares which table the values of a record type are rows of.
 
-A record type is a `NamedTuple` whose fields are the columns in the order of the table, the columns
-of the key first.  A store makes one from what a statement returns without looking at any field.
+A record type is a `NamedTuple`.  Its fields are the columns in the order of the table, the columns
+of the key first, so a store makes a record from a row without naming any field.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
@@ -15,7 +15,7 @@ R = TypeVar("R", bound=tuple[Any, ...])
 
 
 class TableOfRecord(NamedTuple):
-    """What a record type says of its table."""
+    """The table of a record type."""
 
     name: str
     """The name of the table."""
@@ -23,6 +23,8 @@ class TableOfRecord(NamedTuple):
     """The columns of the primary key, in its order."""
     columns: tuple[str, ...]
     """The other columns, in the order of the table."""
+    all_columns: tuple[str, ...]
+    """The columns of the key, then the others: the order of the record's fields."""
     nullable: frozenset[str]
     """The columns that may hold NULL."""
     words: dict[str, tuple[str, ...]]
@@ -32,11 +34,18 @@ class TableOfRecord(NamedTuple):
 _TABLES: dict[type[tuple[Any, ...]], TableOfRecord] = {}
 
 
-def row_of(table: str, *, key: tuple[str, ...]) -> Callable[[type[R]], type[R]]:
-    """Declare that values of the decorated record type are rows of this table."""
+def row_of(
+    table: str, *, key: tuple[str, ...], columns: Mapping[str, str] | None = None
+) -> Callable[[type[R]], type[R]]:
+    """Declare that values of the decorated record type are rows of this table.
+
+    `columns` maps fields to their columns, where the two have different names.
+    """
+    renamed = columns or {}
 
     def declare(record: type[R]) -> type[R]:
-        hints = get_type_hints(record, include_extras=True)
+        fields = get_type_hints(record, include_extras=True)
+        hints = {renamed.get(name, name): hint for name, hint in fields.items()}
         names = tuple(hints)
         if names[: len(key)] != key:
             raise TypeError(f"the fields of {record.__name__} do not begin with its key {key}")
@@ -45,6 +54,7 @@ def row_of(table: str, *, key: tuple[str, ...]) -> Callable[[type[R]], type[R]]:
             table,
             key,
             names[len(key) :],
+            names,
             frozenset(name for name, kind in types.items() if NoneType in get_args(kind)),
             {name: words for name, hint in hints.items() if (words := _words(hint))},
         )
@@ -54,7 +64,7 @@ def row_of(table: str, *, key: tuple[str, ...]) -> Callable[[type[R]], type[R]]:
 
 
 def table_of(record: type[tuple[Any, ...]]) -> TableOfRecord:
-    """The table whose rows this record type describes; Defect if it says of no table."""
+    """The table whose rows this record type describes; Defect if it was not declared."""
     table = _TABLES.get(record)
     if table is None:
         raise Defect(f"{record!r} is not the record of a table; nothing was read or written.")
@@ -72,13 +82,19 @@ def columns_of(row: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(table.columns, row[len(table.key) :], strict=True))
 
 
+def dict_of(row: tuple[Any, ...]) -> dict[str, Any]:
+    """All columns of this row by their names."""
+    table = _TABLES[type(row)]
+    return dict(zip(table.all_columns, row, strict=True))
+
+
 def _bare(hint: object) -> object:
-    """A type without what `Annotated` adds to it."""
+    """The type inside an `Annotated`."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def _words(hint: object) -> tuple[str, ...]:
-    """The members of the enumeration that `Annotated` names beside the type of a column."""
+    """The members of the enumeration in the `Annotated` type of a column."""
     for extra in get_args(hint)[1:] if get_origin(hint) is Annotated else ():
         if isinstance(extra, type) and issubclass(extra, StrEnum):
             return tuple(extra)

@@ -1,16 +1,16 @@
 """The input of operations on agents: the values that a verb passes to the steps of its plan.
 
 An input is stored as one JSON object: the options that the caller chose, and the values that were
-read from the agent when the verb was accepted.  The keys are the names of the fields here.  They
-are stored, so they keep their names.  Every field has a default, as an operation of an earlier
-release may lack it.
+read from the agent when the verb was accepted.  Its keys are the names of the fields here, or the
+`name` of a `field`.  Stored keys are never renamed.  Every field has a default, because an
+operation of an earlier release may lack it.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 from tenure.core.agent import AgentState
 from tenure.core.errors import PlanUnknown
@@ -87,9 +87,9 @@ class AgentInput(Struct, frozen=True, kw_only=True):
 class VerbInput(AgentInput, frozen=True, kw_only=True):
     """The input of a verb on an agent that exists; some verbs add their options."""
 
-    was: AgentState = AgentState.READY
+    return_state: AgentState = field(default=AgentState.READY, name="was")
     """The state to which the agent returns if the operation is cancelled."""
-    after: str = ""
+    previous_operation: str = field(default="", name="after")
     """The operation that had the agent's lock when the verb was accepted; empty: none."""
     runtimes: Sequence[HeldResource] = ()
     """The runtimes that the agent held at that time."""
@@ -111,16 +111,16 @@ class QueuedInput(Struct, frozen=True, kw_only=True):
 
     name: str = ""
     principal: str = ""
-    was: AgentState = AgentState.READY
-    after: str = ""
+    return_state: AgentState = field(default=AgentState.READY, name="was")
+    previous_operation: str = field(default="", name="after")
     queued: bool = True
 
 
 class LockedInput(Struct, frozen=True):
     """The part of an input that is written again when its operation gets the agent's lock."""
 
-    was: AgentState
-    after: str = ""
+    return_state: AgentState = field(name="was")
+    previous_operation: str = field(default="", name="after")
 
 
 def plain_fields(*values: Struct) -> dict[str, Any]:

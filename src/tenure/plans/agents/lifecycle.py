@@ -39,23 +39,23 @@ WAITED_FOR: Final = {name: verb.waits_for for name, verb in VERBS.items() if ver
 """The event whose required subscribers an operation waits for, by the name of its plan."""
 
 
-def read_input(kind: str, stored: PlainData) -> AgentInput | QueuedInput:
+def read_input(plan_name: str, stored: PlainData) -> AgentInput | QueuedInput:
     """The input of an operation of this verb, in the type that its steps read."""
-    return read_stored(stored, input_type(kind, stored), what=f"the input of {kind}")
+    return read_stored(stored, input_type(plan_name, stored), what=f"the input of {plan_name}")
 
 
-def input_type(kind: str, stored: PlainData) -> type[AgentInput | QueuedInput]:
+def input_type(plan_name: str, stored: PlainData) -> type[AgentInput | QueuedInput]:
     """The type of an operation's input; for an unknown verb the type that all verbs share.
 
     A queued operation has a `QueuedInput` until it has the agent's lock.
     """
     if stored.get("queued"):
         return QueuedInput
-    verb = VERBS.get(kind)
+    verb = VERBS.get(plan_name)
     return VerbInput if verb is None or verb.input is None else verb.input
 
 
-def read_options(kind: str, stored: PlainData) -> VerbOptions:
+def read_options(plan_name: str, stored: PlainData) -> VerbOptions:
     """The options that the caller of a queued verb chose."""
-    of: type[VerbOptions] = VERBS[kind].options or VerbOptions
-    return read_stored(stored, of, what=f"the input of {kind}")
+    of: type[VerbOptions] = VERBS[plan_name].options or VerbOptions
+    return read_stored(stored, of, what=f"the input of {plan_name}")

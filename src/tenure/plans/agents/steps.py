@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from tenure.core.agent import AgentState
 from tenure.core.endings import Done, Ending, NotYet, Waiting
@@ -50,7 +50,7 @@ NAMES_MAX = 5
 class LockResult(Struct, frozen=True):
     """The stored result of the step that acquires the agent's lock."""
 
-    was: AgentState | None = None
+    return_state: AgentState | None = field(default=None, name="was")
     """The state to which the agent returns if the operation is cancelled."""
     holds: dict[str, list[HeldResource]] = {}
     """The resources that the agent held, by slot."""
@@ -138,14 +138,17 @@ def runtime_key(call: Call) -> ResourceKey:
 async def _acquire_lock(call: Call) -> Ending:
     values: VerbInput | QueuedInput = call.input
     lock = await plane_of(call).acquire_lock(
-        call.key.agent, call.operation, was=values.was, after=values.after
+        call.key.agent,
+        call.operation,
+        return_state=values.return_state,
+        previous_operation=values.previous_operation,
     )
-    if lock.holder:
-        return NotYet(POLL_SECONDS, f"waits for operation {lock.holder} to end")
+    if lock.held_by:
+        return NotYet(POLL_SECONDS, f"waits for operation {lock.held_by} to end")
     if lock.refused:
         raise Rejected(f"the queued operation cannot start: {lock.refused}")
     holds = {slot: list(resources) for slot, resources in lock.holds.items()}
-    return Done(msgspec.to_builtins(LockResult(lock.was, holds)))
+    return Done(msgspec.to_builtins(LockResult(lock.return_state, holds)))
 
 
 def acquire_lock(kind: StepKind = StepKind.COMPENSATABLE) -> Step:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from tenure.core.records import RECORD_NAMED
+from tenure.core.records import RECORD_NAMED, table_of
 from tenure.ports.clock import Clock
 from tenure.ports.store import (
     TABLES,
@@ -153,7 +153,8 @@ def lease(worker: str, until: float) -> Put:
 def stored_record(put: Put) -> Any:
     """The record of the row that a `Put` without `Next` leaves."""
     record = RECORD_NAMED[put.table]
-    return record(**{**dict.fromkeys(record.__annotations__), **stored_row(put)})
+    row = stored_row(put)
+    return record(*[row.get(name) for name in table_of(record).all_columns])
 
 
 def stored_row(put: Put) -> Row:

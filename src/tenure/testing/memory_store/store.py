@@ -19,6 +19,7 @@ from tenure.core.records import (
     JournalRecord,
     OperationRecord,
     OutboxRecord,
+    dict_of,
     table_of,
 )
 from tenure.ports.clock import Clock
@@ -146,7 +147,7 @@ class MemoryStore:
         self._use()
         if isinstance(record, str):
             found = await self.find(RECORD_NAMED.get(record), key)
-            return None if found is None else found._asdict()
+            return None if found is None else dict_of(found)
         row = self.tables.rows[table_of(record).name].get(key)
         return None if row is None else record(*row.values())
 

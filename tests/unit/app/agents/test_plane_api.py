@@ -18,7 +18,7 @@ from tests.unit.support.agent_planes import agent_test
 
 def api_of(harness):
     api = AgentPlaneApi()
-    api.serve(harness.plane)
+    api.attach(harness.plane)
     return api
 
 
@@ -44,8 +44,10 @@ async def test_whoever_works_on_the_agent_has_the_turn_also_when_it_asks_twice(h
     uid = await harness.create_ready()
     await harness.plane.store.commit(_lock_change(uid, "mine"))
     for _ in range(2):
-        lock = await api_of(harness).acquire_lock(uid, "mine", was="READY", after="")
-        assert (lock.holder, lock.was) == ("", "READY")
+        lock = await api_of(harness).acquire_lock(
+            uid, "mine", return_state="READY", previous_operation=""
+        )
+        assert (lock.held_by, lock.return_state) == ("", "READY")
         assert sorted(lock.holds) == ["access", "credentials", "identity", "runtime"]
 
 
@@ -60,9 +62,9 @@ async def test_the_turn_is_not_taken_while_another_works(harness):
     created = await stuck_create(harness)
     deleted = await agents.delete_agent(harness.plane, CALLER, "alpha")
     lock = await api_of(harness).acquire_lock(
-        deleted.agent, deleted.id, was="CREATE_FAILED", after=created.id
+        deleted.agent, deleted.id, return_state="CREATE_FAILED", previous_operation=created.id
     )
-    assert lock.holder == created.id
+    assert lock.held_by == created.id
 
 
 @agent_test
@@ -70,9 +72,13 @@ async def test_an_operation_that_does_not_wait_for_the_agent_gets_no_turn(harnes
     """A worker that slept through the end of its operation does not wait for ever."""
     uid = await harness.create_ready()
     with pytest.raises(Defect, match="does not wait"):
-        await api_of(harness).acquire_lock(uid, "an old one", was="READY", after="")
+        await api_of(harness).acquire_lock(
+            uid, "an old one", return_state="READY", previous_operation=""
+        )
     with pytest.raises(Defect, match="is not there"):
-        await api_of(harness).acquire_lock("nobody", "an old one", was="READY", after="")
+        await api_of(harness).acquire_lock(
+            "nobody", "an old one", return_state="READY", previous_operation=""
+        )
 
 
 @agent_test

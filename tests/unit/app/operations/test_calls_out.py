@@ -107,7 +107,7 @@ async def test_a_step_that_was_burned_before_is_burned_again(cluster):
     ended = await reads.wait(plane, TENANT, removed, seconds=20.0)
     assert ended.state is OperationState.SUCCEEDED
     row = await plane.store.find(TombstoneRecord, (name, "made"))
-    assert (row.sightings, row.until > plane.store.now()) == (0, True)
+    assert (row.absences, row.until > plane.store.now()) == (0, True)
 
 
 def pivot(do, look):

@@ -38,7 +38,7 @@ from tenure.settings import Settings
 from tenure.testing.faults import Fault
 from tenure.testing.patches import patched
 from tenure.testing.shelf import Shelf
-from tenure.wiring import managing, running
+from tenure.wiring import run_agent_plane, run_plane
 from tenure_agent import Inbox, Outcome
 from tests.unit.support.agent_planes import agent_test, fault, override_verbs
 
@@ -49,7 +49,7 @@ PLAN = Plan("onboard", stages=(provided("identity", "identity"),))
 @asynccontextmanager
 async def plane_in(home):
     shelf = Shelf(home / "shelf", "identity", now=lambda: 0.0)
-    async with running(
+    async with run_plane(
         Settings(store=str(home / "tenure.db")),
         plans=[PLAN],
         providers={"identity": shelf},
@@ -391,7 +391,7 @@ def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):
             assert (await late_arrivals.tick(plane)).fixed == 0
             shelf = plane.providers["identity"]
             assert len(shelf.list_keys()) == 1, "what would be removed is there"
-            assert (await plane.store.find(TombstoneRecord, (name, "identity"))).sightings == 0
+            assert (await plane.store.find(TombstoneRecord, (name, "identity"))).absences == 0
             plane.pause.memo = plane.pause.memo._replace(held="")
             assert (await late_arrivals.tick(plane)).fixed == 1
             assert shelf.list_keys() == []
@@ -404,7 +404,7 @@ def test_a_home_in_which_a_restore_was_interrupted_does_not_start(tmp_path):
     EpochFile(tmp_path).write(Memo(2, "restored", restoring="backup"))
 
     async def main():
-        async with managing(Settings(home=str(tmp_path))):
+        async with run_agent_plane(Settings(home=str(tmp_path))):
             pytest.fail("it must not start")
 
     with pytest.raises(Invalid, match="tenure restore again"):

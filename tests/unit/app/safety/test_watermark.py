@@ -17,7 +17,7 @@ from tenure.ports.store import Change, Set
 from tenure.reconcilers import epoch
 from tenure.settings import Settings
 from tenure.testing.patches import patched
-from tenure.wiring import running
+from tenure.wiring import run_plane
 
 
 def with_plane(home, scenario):
@@ -26,7 +26,7 @@ def with_plane(home, scenario):
     async def main():
         hold = Pause(EpochFile(home), WatermarkFile(home))
         settings = Settings(store=str(home / "tenure.db"))
-        async with running(settings, plans=[], providers={}, pause=hold) as plane:
+        async with run_plane(settings, plans=[], providers={}, pause=hold) as plane:
             return await scenario(plane)
 
     return asyncio.run(main())

@@ -306,7 +306,7 @@ class TemporalEngine(Generic[L]):
             answer = None  # of several first moves only one could claim the operation: load first
         if answer is not None and self._worker is not None:
             self._activities.cache(handle)
-        labels = RunLabels(handle.kind, handle.agent, handle.agent_name)
+        labels = RunLabels(handle.plan_name, handle.agent, handle.agent_name)
         self._run_in_background(self._runs.start(handle.id, labels, answer))
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:

@@ -66,7 +66,7 @@ class Runs:
             await self.signal(operation, interrupt=interrupt)
             return
         agent = await self._store.find(AgentRecord, (row.agent,))
-        labels = RunLabels(row.kind, row.agent, (agent and agent.name) or "")
+        labels = RunLabels(row.plan_name, row.agent, (agent and agent.name) or "")
         idle_seconds = self._store.now() - row.updated_at
         if idle_seconds > self._settings.margin_seconds and await self.is_elsewhere(operation):
             await self.start(operation, labels, None, replace=True)

@@ -19,6 +19,7 @@ from tenure.core.records import (
     JournalRecord,
     OperationRecord,
     OutboxRecord,
+    dict_of,
     table_of,
 )
 from tenure.ports.store import (
@@ -116,7 +117,7 @@ class PostgresStore:
         """Read one row by its key."""
         if isinstance(record, str):
             named = await self.find(RECORD_NAMED.get(record), key)
-            return None if named is None else named._asdict()
+            return None if named is None else dict_of(named)
         table = table_of(record)
         where = " AND ".join(f"{name} = ${n}" for n, name in enumerate(table.key, 1))
         columns = ", ".join(table.key + table.columns)
@@ -187,7 +188,7 @@ class PostgresStore:
         if isinstance(record, str):
             found = RECORD_NAMED.get(record)
             return [
-                row._asdict()
+                dict_of(row)
                 for row in await self.list_rows(found, columns, after=after, limit=limit)
             ]
         terms, bound = _conditions(record, columns)
@@ -255,7 +256,7 @@ class PostgresStore:
 
 def _read(record: type[R], row: asyncpg.Record) -> R:
     """A row that may have its columns in another order, or more of them."""
-    return record(*[row[name] for name in record.__annotations__])
+    return record(*[row[name] for name in table_of(record).all_columns])
 
 
 def _conditions(

@@ -22,6 +22,7 @@ from tenure.core.records import (
     JournalRecord,
     OperationRecord,
     OutboxRecord,
+    dict_of,
     table_of,
 )
 from tenure.ports.clock import Clock
@@ -131,7 +132,7 @@ class SqliteStore:
         """Read one row by its key."""
         if isinstance(record, str):
             row = await self.find(RECORD_NAMED.get(record), key)
-            return None if row is None else row._asdict()
+            return None if row is None else dict_of(row)
         table = table_of(record)
         rows = self._read(self._statements.reads[table.name, *table.key, *table.columns], key)
         return tuple.__new__(record, rows[0]) if rows else None
@@ -201,7 +202,7 @@ class SqliteStore:
         if isinstance(record, str):
             found = RECORD_NAMED.get(record)
             return [
-                row._asdict()
+                dict_of(row)
                 for row in await self.list_rows(found, columns, after=after, limit=limit)
             ]
         table = table_of(record).name

@@ -8,6 +8,7 @@ from tenure.app.operations import reads
 from tenure.app.operations import views as operation_views
 from tenure.app.operations.handle import input_of
 from tenure.core.operation import ENDED_OR_STUCK, OPERATION
+from tenure.core.records import dict_of
 from tenure.core.roles import Role
 from tenure.faces.api import operation_stream
 from tenure.faces.api.schemas import operations as schemas
@@ -64,8 +65,10 @@ async def list_operations(request: HttpRequest) -> schemas.Operations:
     items = [
         schemas.summary(
             {
-                **row._asdict(),
-                "agent_name": request.plane.catalogue.subject_of(row.kind).name_of(input_of(row)),
+                **dict_of(row),
+                "agent_name": request.plane.catalogue.subject_of(row.plan_name).name_of(
+                    input_of(row)
+                ),
                 "error": row.error or "",
                 "done": row.state in OPERATION.final,
             }

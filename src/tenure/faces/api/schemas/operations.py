@@ -115,7 +115,7 @@ def operation(view: operation_views.OperationView) -> Operation:
     """The response body for an operation."""
     return Operation(
         id=view.id,
-        kind=view.kind,
+        kind=view.plan_name,
         agent=view.agent,
         agent_name=view.agent_name,
         generation=view.generation,

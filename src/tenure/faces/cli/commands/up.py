@@ -230,7 +230,7 @@ async def serve_plane(options: UpOptions, on_signal: Callable[[], object] = lamb
     from tenure.faces.http.state import HttpState
     from tenure.settings import Settings
     from tenure.telemetry.counters import StepTimes
-    from tenure.wiring import managing
+    from tenure.wiring import run_agent_plane
 
     try:
         listen = Listen(options.host, options.port, options.certificate, options.key)
@@ -257,7 +257,7 @@ async def serve_plane(options: UpOptions, on_signal: Callable[[], object] = lamb
         **options.scale,
     )
     times = StepTimes()
-    async with managing(settings, observe=times.record) as plane:
+    async with run_agent_plane(settings, observe=times.record) as plane:
         await ensure_admin_token(plane, options.home / "token", new=options.new_token)
         bounds = Bounds(
             requests_per_second=settings.requests_per_second,

@@ -122,13 +122,13 @@ async def _work(options: WorkerOptions, on_signal: Callable[[], None]) -> None:
     from tenure.concurrency import background
     from tenure.settings import Settings
     from tenure.telemetry.counters import StepTimes
-    from tenure.wiring import managing
+    from tenure.wiring import run_agent_plane
 
     when_ready, stopped = stopping.at_signal(on_signal), asyncio.Event()
     settings = Settings(home=str(options.home), joins=True, traces=options.traces, **options.scale)
     times = StepTimes()
     async with (
-        managing(settings, observe=times.record if options.listen else None) as plane,
+        run_agent_plane(settings, observe=times.record if options.listen else None) as plane,
         _serve_metrics(plane, options.listen, times) as where,
     ):
         when_ready(stopped.set)
