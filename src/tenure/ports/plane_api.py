@@ -1,4 +1,4 @@
-"""What steps of an agent's plan can call in the control plane itself: locks, ownership, invocations.
+"""What steps of an agent's plan can call in the plane itself: locks, ownership, invocations.
 
 Steps of a delete take the agent's lock and delete the agents below it by these methods; they get
 the object from `tenure.plans.agents.steps.plane_of`.  Every method is idempotent, because a step is

@@ -21,6 +21,7 @@ from tenure.core.records import (
     OperationRecord,
     OutboxRecord,
     columns_of,
+    dict_of,
     key_of,
     table_of,
 )
@@ -80,7 +81,8 @@ class Is(Struct, frozen=True, gc=False):
     @classmethod
     def of(cls, record: tuple[Any, ...], *columns: str) -> "Is":
         """The row is there, and these columns still have the values of this record."""
-        conditions = {name: getattr(record, name) for name in columns}
+        row = dict_of(record)
+        conditions = {name: row[name] for name in columns}
         return cls(table_of(type(record)).name, key_of(record), conditions)
 
 

@@ -154,7 +154,7 @@ def stored_record(put: Put) -> Any:
     """The record of the row that a `Put` without `Next` leaves."""
     record = RECORD_NAMED[put.table]
     row = stored_row(put)
-    return record(*[row.get(name) for name in table_of(record).all_columns])
+    return tuple.__new__(record, [row.get(name) for name in table_of(record).all_columns])
 
 
 def stored_row(put: Put) -> Row:
