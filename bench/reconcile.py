@@ -307,9 +307,9 @@ async def measure_load(plane, patience):
     plane.catalogue.register(LOAD)
     gate, list_living = asyncio.Event(), plane.store.list_living
 
-    async def when_open(slot, owners):
+    async def when_open(slot, owners, *, gone):
         await gate.wait()
-        return await list_living(slot, owners)
+        return await list_living(slot, owners, gone=gone)
 
     plane.store.list_living = when_open
     turns = {kind: [] for kind in KINDS}

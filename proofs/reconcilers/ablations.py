@@ -26,7 +26,7 @@ class Then(NamedTuple):
 
     keys: frozenset[str]
 
-    async def list_living(self, *_: object) -> frozenset[str]:
+    async def list_living(self, *_: object, **__: object) -> frozenset[str]:
         """The same whatever was created since."""
         return self.keys
 

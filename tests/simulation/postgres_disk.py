@@ -16,8 +16,9 @@ import asyncpg
 from tenure.adapters.clock.system import SystemEntropy
 from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres import server
+from tenure.core.records import TABLES
 from tenure.ports.clock import Clock
-from tenure.ports.store import TABLES, Store, WakeHint
+from tenure.ports.store import Store, WakeHint
 
 ANSWER_SECONDS = 60.0
 """Real ones, after which a server that says nothing has failed the test."""

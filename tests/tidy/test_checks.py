@@ -33,6 +33,15 @@ def complaints_about(rule, path, text):
                 "tests/unit/test_a.py", "from tenure.core import agent\nRUN = 'tenure.core.child'\n"
             )
             return rule([at], [user], "run: ; python -m tenure.testing.prove")
+        case "capability_imports":
+            typing = "if TYPE_CHECKING:\n    from tenure.core.finding import FindingKind\n"
+            around = [
+                source("core/ids.py", "def f():\n    from tenure.core import plain\n"),
+                source("core/plain.py", typing),
+                source("core/errors.py", "from enum import Enum\n"),
+                source("core/records/__init__.py", "import tenure.core.records.agent\n"),
+            ]
+            return rule(at, [at, *around])
         case "gone_names":
             there = source("core/saga.py", '"""Decides."""\ndef next_moves(): ...\n')
             paths = [at.path, there.path, "tests/tidy/checks.py"]
@@ -192,19 +201,41 @@ BAD = [
         import_rules.capability_imports,
         "app/operations/executor.py",
         "from tenure.app.agents import subject",
-        "agents.subject",
+        "agents",
+    ),
+    (
+        import_rules.capability_imports,
+        "app/operations/executor.py",
+        "import os\nfrom tenure.core.ids import uuid7",
+        (
+            ":2: the kernel may not import tenure.core.finding.FindingKind, which belongs to a"
+            " capability: tenure.app.operations.executor → tenure.core.ids → tenure.core.plain →"
+            " tenure.core.finding.FindingKind"
+        ),
+    ),
+    (
+        import_rules.capability_imports,
+        "app/operations/views.py",
+        "from tenure.core.records import OperationRecord",
+        "tenure.core.records",
+    ),
+    (
+        import_rules.capability_imports,
+        "adapters/engine/embedded/engine.py",
+        "from tenure.app.runs import queue",
+        "tenure.app.runs",
     ),
     (
         import_rules.capability_imports,
         "app/operations/commands.py",
         "from tenure.app.tenancy.audit import entry",
-        "audit.entry",
+        "tenancy.audit",
     ),
     (
         import_rules.capability_imports,
         "core/saga.py",
         "from tenure.core.agent import State",
-        "core.agent.State",
+        "core.agent",
     ),
     (
         import_rules.capability_imports,
@@ -394,6 +425,11 @@ GOOD = [
         import_rules.capability_imports,
         "app/agents/subject.py",
         "from tenure.core.agent import State",
+    ),
+    (
+        import_rules.capability_imports,
+        "adapters/store/sqlite/store.py",
+        "from tenure.core.records import TABLES\nfrom tenure.core.errors import StoreError",
     ),
     (
         checks.misnamed_reads,

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, overload
 
 from tenure.core.limits import PAGE_MAX
-from tenure.core.records import RECORD_NAMED, dict_of, key_of
+from tenure.core.records.table import dict_of, key_of, record_named
 from tenure.ports.store import Key, R, Row, Store, Value
 
 
@@ -21,7 +21,7 @@ async def every(
 ) -> AsyncIterator[Any]:
     """Every row of a table with these values, in key order; each page as it is then."""
     if isinstance(record, str):
-        async for found in every(store, RECORD_NAMED[record], columns, after=after):
+        async for found in every(store, record_named(record), columns, after=after):
             yield dict_of(found)
         return
     last = after

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from tenure.core.moves import Move, Moves
 from tenure.core.operation import OperationState
+from tenure.core.records.operation import OperationRecord
 
 
 class EngineOperation(Protocol):
@@ -84,6 +85,10 @@ class MoveExecutor(Protocol[L]):
 
     async def refresh(self, handle: L) -> None:
         """Read it again in place, after another process changed it.  StaleToken as for `load`."""
+        ...
+
+    def name_of(self, operation: OperationRecord) -> str:
+        """What people call the thing that this operation acts on; empty: it has no name."""
         ...
 
     def moves(self, handle: L, at: float | None = None) -> Moves:

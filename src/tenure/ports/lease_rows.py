@@ -4,7 +4,8 @@ This module builds every write of the table `lease`, and the guards on it.  Engi
 reconcilers change these rows; adapters do not import `app`, so it is here.
 """
 
-from tenure.core.records import LeaseRecord, columns_of
+from tenure.core.records.plane import LeaseRecord
+from tenure.core.records.table import columns_of
 from tenure.ports.store import Below, Drop, Is, Put, Set
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from tenure.core import decisions
 from tenure.core.operation import Intent, OperationState
-from tenure.core.records import OperationRecord, key_of
+from tenure.core.records.operation import OperationRecord
+from tenure.core.records.table import key_of
 from tenure.ports.store import Drop, Header, HeaderGuard, LoadedOperation, Row, Set
 
 OPERATION_KEY, STEP_KEY = ("id",), ("operation", "step")

@@ -5,7 +5,7 @@ notes something there too; adapters do not import `app`, so it is here.
 """
 
 from tenure.core.plan import Plan
-from tenure.core.records import PlanRecord
+from tenure.core.records.plane import PlanRecord
 from tenure.ports.store import Drop, Is, Put, Set
 
 PLANE_ROW = ("this",)

@@ -14,17 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.core.errors import Defect
-from tenure.core.records import (
-    RECORDS,
-    IntentRecord,
-    JournalRecord,
-    OperationRecord,
-    OutboxRecord,
-    columns_of,
-    dict_of,
-    key_of,
-    table_of,
-)
+from tenure.core.records.operation import IntentRecord, JournalRecord, OperationRecord
+from tenure.core.records.outbox import OutboxRecord
+from tenure.core.records.table import columns_of, dict_of, key_of, table_of
 
 Value = None | int | float | str | bytes
 Key = tuple[str | int, ...]
@@ -276,19 +268,6 @@ class LoadedOperation(NamedTuple):
     intents: Sequence[IntentRecord]
 
 
-class Shape(NamedTuple):
-    """A table: its key columns and its other columns."""
-
-    key: tuple[str, ...]
-    columns: tuple[str, ...]
-
-
-TABLES: dict[str, Shape] = {
-    table.name: Shape(table.key, table.columns) for table in map(table_of, RECORDS)
-}
-"""Every table the app may name.  Beside them a store keeps its own: batches and counters."""
-
-
 class TenantEvents(NamedTuple):
     """The events of one tenant in the outbox."""
 
@@ -366,11 +345,13 @@ class Store(Protocol):
         """Intents of an agent that hold or may hold a resource, by operation and step."""
         ...
 
-    async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
-        """Keys of a slot that agents which are not deleted hold or may hold.
+    async def list_living(
+        self, slot: str, owners: Sequence[tuple[str, int]], *, gone: str
+    ) -> frozenset[str]:
+        """Keys of a slot that agents hold or may hold, unless their state is `gone`.
 
         `owners` are the agents by uid, each with the generation of the operation that intended
-        the key; one look for each of them, whatever else an agent has.
+        the key; the cost is one lookup for each of them, whatever else an agent has.
         """
         ...
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from tenure.core.operation import Intent, OperationState
 from tenure.core.plan import Plan, Step
 from tenure.core.progress import Progress
-from tenure.core.records import OperationRecord
+from tenure.core.records.operation import OperationRecord
 from tenure.ports.lock_rows import release_lock
 from tenure.ports.store import Store, Write
 

@@ -179,7 +179,8 @@ async def _compare(
 async def _collect_suspects(
     plane: Plane, slot: str, chunk: Sequence[OwnedResource], progress: _Pass
 ) -> None:
-    living = await plane.store.list_living(slot, [(one.agent, one.generation) for one in chunk])
+    owners = [(one.agent, one.generation) for one in chunk]
+    living = await plane.store.list_living(slot, owners, gone=AgentState.DELETED)
     progress.seen += len(chunk)
     for one in chunk:
         if one.key not in living:

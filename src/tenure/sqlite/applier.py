@@ -18,6 +18,7 @@ import msgspec
 
 from tenure.core.audit import link
 from tenure.core.errors import Defect, StoreFull, TenureError
+from tenure.core.records.table import Shape
 from tenure.ports.store import (
     ChainHash,
     Change,
@@ -29,7 +30,6 @@ from tenure.ports.store import (
     Put,
     Row,
     Set,
-    Shape,
     Writes,
 )
 from tenure.sqlite.guards import meets

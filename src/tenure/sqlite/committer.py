@@ -19,7 +19,8 @@ import apsw
 
 from tenure.core.errors import CommitUnknown, StoreClosed, StoreError, StoreFull
 from tenure.core.limits import BATCH_CHANGES_MAX
-from tenure.ports.store import Change, CommitRefusal, Shape
+from tenure.core.records.table import Shape
+from tenure.ports.store import Change, CommitRefusal
 from tenure.sqlite.applier import DISK_ERRORS, RESERVE_BYTES, Applier, BatchWork, ChangeFailure
 from tenure.sqlite.commit_thread import Flush
 

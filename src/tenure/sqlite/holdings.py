@@ -30,21 +30,10 @@ from tenure.core.errors import (
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import INPUT_BYTES_MAX
 from tenure.core.plain import require_plain_data
+from tenure.core.records.table import Shape
 from tenure.ports.clock import Clock
 from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
-from tenure.ports.store import (
-    Change,
-    CommitRefusal,
-    Drop,
-    Header,
-    Is,
-    Key,
-    Put,
-    Row,
-    Set,
-    Shape,
-    Value,
-)
+from tenure.ports.store import Change, CommitRefusal, Drop, Header, Is, Key, Put, Row, Set, Value
 from tenure.sqlite.commit_thread import Flush, InThread
 from tenure.sqlite.committer import Committer
 from tenure.sqlite.gate import OpenFile, open_file

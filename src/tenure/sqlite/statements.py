@@ -10,7 +10,8 @@ from itertools import count
 from typing import TypeVar
 
 from tenure.core.errors import Defect
-from tenure.ports.store import Header, HeaderGuard, Key, Shape, Value
+from tenure.core.records.table import Shape
+from tenure.ports.store import Header, HeaderGuard, Key, Value
 
 Named = tuple[str, ...]
 """A table and some of its columns."""

@@ -245,9 +245,13 @@ class WiredStore:
             "store.list_resources", lambda: self._inner.list_resources(tenant, agent)
         )
 
-    async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
+    async def list_living(
+        self, slot: str, owners: Sequence[tuple[str, int]], *, gone: str
+    ) -> frozenset[str]:
         """Cross."""
-        return await self._read("store.list_living", lambda: self._inner.list_living(slot, owners))
+        return await self._read(
+            "store.list_living", lambda: self._inner.list_living(slot, owners, gone=gone)
+        )
 
     async def list_open(
         self, *, states: Sequence[str] = (), after: str = "", limit: int = 100

@@ -18,9 +18,10 @@ from typing import NamedTuple, Protocol
 import apsw
 
 from tenure.core.errors import Invalid, StoreError, StoreForeign
+from tenure.core.records import TABLES
 from tenure.home.atomic_file import replace_atomically
 from tenure.home.epoch_file import EpochFile
-from tenure.ports.store import TABLES, Key, Value
+from tenure.ports.store import Key, Value
 from tenure.sqlite import location
 from tenure.sqlite.gate import OpenFile, open_file
 from tenure.upkeep.backup import Report

@@ -8,8 +8,8 @@ import pytest
 from tenure.adapters.store.postgres import schema
 from tenure.adapters.store.postgres.server import read_address
 from tenure.core.errors import StoreError, StoreForeign, StoreNewer
-from tenure.core.records import OperationRecord
-from tenure.ports.store import TABLES, Change
+from tenure.core.records import TABLES, OperationRecord
+from tenure.ports.store import Change
 from tenure.testing.contracts.store_rows import operation
 from tenure.testing.servers import lasting_port
 from tests.real.postgres.test_postgres_events import stranger

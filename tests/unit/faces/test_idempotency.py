@@ -7,11 +7,11 @@ import pytest
 from tenure.app.operations import idempotency
 from tenure.app.operations.idempotency import IdempotentRequest, RequestStart
 from tenure.core.limits import IDEMPOTENCY_SECONDS
-from tenure.core.records import IdempotencyRecord, TokenRecord, key_of
+from tenure.core.records import TABLES, IdempotencyRecord, TokenRecord, key_of
 from tenure.faces.http.openapi import document
 from tenure.faces.http.server import ROUTES
 from tenure.faces.http.table import Repeat
-from tenure.ports.store import TABLES, Change, Drop, Put, Set
+from tenure.ports.store import Change, Drop, Put, Set
 from tests.unit.support.api_client import face
 from tests.unit.support.idempotency_checks import (
     RequestKilled,

@@ -29,7 +29,7 @@ async def open_store(path: Path, aside: Flush | None = None) -> AsyncIterator[sq
 @scenario
 async def test_the_loop_goes_on_while_it_is_read(path: Path, paused_flush: PausedFlush) -> None:
     async with open_store(path, paused_flush) as store:
-        asked = asyncio.ensure_future(store.list_living("runtime", OWNERS))
+        asked = asyncio.ensure_future(store.list_living("runtime", OWNERS, gone="DELETED"))
         await run_ready_tasks()
         assert not asked.done()
         paused_flush.let_go()
@@ -42,7 +42,8 @@ async def test_who_stops_waiting_leaves_the_next_one_an_answer(
 ) -> None:
     async with open_store(path, paused_flush) as store:
         first, second = (
-            asyncio.ensure_future(store.list_living("runtime", OWNERS)) for _ in range(2)
+            asyncio.ensure_future(store.list_living("runtime", OWNERS, gone="DELETED"))
+            for _ in range(2)
         )
         await run_ready_tasks()
         first.cancel()
@@ -55,7 +56,9 @@ async def test_who_stops_waiting_leaves_the_next_one_an_answer(
 @scenario
 async def test_by_default_a_thread_answers_as_many_as_ask(path: Path) -> None:
     async with open_store(path) as store:
-        answers = await asyncio.gather(*(store.list_living("runtime", OWNERS) for _ in range(20)))
+        answers = await asyncio.gather(
+            *(store.list_living("runtime", OWNERS, gone="DELETED") for _ in range(20))
+        )
         assert set(answers) == {frozenset()}
 
 
@@ -64,12 +67,12 @@ async def test_what_cannot_be_read_is_said(path: Path) -> None:
     async with open_store(path) as store:
         store._file.writer.execute("DROP TABLE intent")
         with pytest.raises(StoreError, match=r"cannot be read \(.*\): nothing was changed"):
-            await store.list_living("runtime", OWNERS)
+            await store.list_living("runtime", OWNERS, gone="DELETED")
 
 
 @scenario
 async def test_a_closed_store_says_so_and_nobody_waits(path: Path) -> None:
     async with open_store(path) as store:
-        await store.list_living("runtime", OWNERS)
+        await store.list_living("runtime", OWNERS, gone="DELETED")
     with pytest.raises(StoreClosed):
-        await store.list_living("runtime", OWNERS)
+        await store.list_living("runtime", OWNERS, gone="DELETED")

@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from tenure.adapters.store import sqlite
-from tenure.ports.store import TABLES
+from tenure.core.records import TABLES
 from tenure.sqlite.migrations import Migration, last_migration, migrate, read_migrations
 from tenure.sqlite.queries import read_queries
 from tenure.testing.memory_store.tables import NULLABLE

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from tenure.adapters.clock.system import SystemEntropy
 from tenure.adapters.store import postgres, sqlite
 from tenure.core.errors import TenureError
+from tenure.core.records import TABLES
 from tenure.ports.store import (
-    TABLES,
     AtLeast,
     Below,
     Change,

@@ -3,7 +3,8 @@
 import pytest
 
 from tenure.core.errors import Defect
-from tenure.ports.store import Header, HeaderGuard, Shape
+from tenure.core.records.table import Shape
+from tenure.ports.store import Header, HeaderGuard
 from tenure.sqlite.statements import Statements
 
 PAIR = ("left", "right")

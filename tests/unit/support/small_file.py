@@ -6,7 +6,8 @@ from typing import Any
 
 import apsw
 
-from tenure.ports.store import Change, Drop, Is, Next, Put, Set, Shape
+from tenure.core.records.table import Shape
+from tenure.ports.store import Change, Drop, Is, Next, Put, Set
 from tenure.sqlite.commit_thread import Done, Inline, Work, outcome
 from tenure.sqlite.committer import Committer
 

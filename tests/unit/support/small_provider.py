@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tenure.core.ids import ResourceKey
-from tenure.ports.store import Drop, Put, Row, Shape
+from tenure.core.records.table import Shape
+from tenure.ports.store import Drop, Put, Row
 from tenure.sqlite.commit_thread import Done, Inline, Work, outcome
 from tenure.sqlite.holdings import Holdings, open_holdings
 from tenure.testing.contracts.store_rows import StoppedClock

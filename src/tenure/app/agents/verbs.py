@@ -131,12 +131,12 @@ def _state_after(verb: LifecycleVerb, row: NamedAgentRecord, *, queued: str = ""
     """
     state = AgentState(row.state)
     if (row.next is not None and not queued) or not verb.interrupts(state):
-        refuse_locked(row)
+        refuse_locked(row.operation or row.next)
     try:
         return AgentState(AGENT.after(state, cast(AgentTrigger, verb.request)))
     except IllegalTransition:
         if row.operation is not None:
-            refuse_locked(row)
+            refuse_locked(row.operation or row.next)
         word = verb.name.removesuffix("_agent")
         message = f"agent {row.name} is {state}; {word} is not possible in this state"
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=row.uid) from None

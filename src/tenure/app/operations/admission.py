@@ -34,7 +34,7 @@ from tenure.core.errors import (
 from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, INPUT_BYTES_MAX
 from tenure.core.operation import OperationState, RecordKind
-from tenure.core.records import AgentRecord
+from tenure.core.records.operation import LockRecord
 from tenure.ports.lock_rows import NEW_LOCK, take_lock
 from tenure.ports.operation_rows import NEW_OPERATION, NEW_RECORD
 from tenure.ports.store import Change, Header, Is, Line, Put, WakeHint, Writes, combine_hints
@@ -201,23 +201,22 @@ async def _lock_row(
 ) -> Admission:
     """Lock the row that the caller names, or a new one; its generation counts the operations."""
     uid = command.agent or uuid7(now, plane.entropy.bits())
-    row = await plane.store.find(AgentRecord, (uid,)) if command.agent else None
+    row = await plane.store.find(LockRecord, (uid,)) if command.agent else None
     if row is None:
         line = (uid, command.tenant, 1, operation)
         return Admission(uid, 1, headers=(NEW_LOCK,), lines=(line,), is_new=not command.agent)
     if row.tenant != command.tenant:
         message = f"there is no agent {uid}"
         raise NotFound(message)
-    refuse_locked(row)
+    refuse_locked(row.operation or row.next)
     generation = row.generation + 1
     guard = Is.of(row, "generation", "operation", "next")
     write = take_lock(uid, operation, generation=generation)
     return Admission(uid, generation, (guard,), (write,))
 
 
-def refuse_locked(lock: AgentRecord) -> None:
-    """Raise Conflict if an operation has this lock, or waits for it."""
-    holder = lock.operation or lock.next
+def refuse_locked(holder: str | None) -> None:
+    """Raise Conflict if this operation has the lock, or waits for it; None: there is none."""
     if holder:
         message = f"operation {holder} works on this agent; wait for it or cancel it"
         raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=holder)

@@ -23,7 +23,7 @@ from tenure.core import decisions, saga
 from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded, NotFound
 from tenure.core.limits import SIGNALS_MAX
 from tenure.core.operation import IntentState, OperationState, RecordKind
-from tenure.core.records import OperationRecord
+from tenure.core.records.operation import OperationRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.operator_rows import OperatorCommand
 from tenure.ports.store import Change, WakeHint

@@ -14,7 +14,7 @@ from math import isfinite
 from typing import TypeVar, cast
 
 from tenure.app.operations.call_limits import CallLimits
-from tenure.app.operations.handle import Calls, OperationHandle, load_handle
+from tenure.app.operations.handle import Calls, OperationHandle, input_of, load_handle
 from tenure.app.operations.record_change import PendingChange, record_outcome
 from tenure.app.operations.tombstones import renew_tombstones
 from tenure.core import saga
@@ -33,6 +33,7 @@ from tenure.core.errors import (
 from tenure.core.moves import DO, FORGET, GIVE_UP, UNDO, Move, Moves
 from tenure.core.plan import Step, StepFunction
 from tenure.core.progress import Signals
+from tenure.core.records.operation import OperationRecord
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.entropy import Entropy
 from tenure.ports.provider import NO_PLANE, Call, Provider
@@ -82,6 +83,10 @@ class Executor:
         if handle is None or handle.token != token:
             raise StaleToken(operation)
         return None if handle.progress.end is not None else handle
+
+    def name_of(self, operation: OperationRecord) -> str:
+        """What people call the thing that this operation acts on; empty: it has no name."""
+        return self._catalogue.subject_of(operation.plan_name).name_of(input_of(operation))
 
     async def refresh(self, handle: OperationHandle) -> None:
         """Read the operation again in place, after something else was recorded for it."""

@@ -15,7 +15,8 @@ from tenure.core.ids import ResourceKey, key_text, stem_of
 from tenure.core.operation import Intent, IntentState, OperationState, Record, RecordKind
 from tenure.core.plan import Plan, Step
 from tenure.core.progress import Progress
-from tenure.core.records import IntentRecord, JournalRecord, OperationRecord, PlanRecord
+from tenure.core.records.operation import IntentRecord, JournalRecord, OperationRecord
+from tenure.core.records.plane import PlanRecord
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Header, Next, Store
 from tenure.ports.subject import PLAIN_SUBJECT, Subject

@@ -22,7 +22,8 @@ from tenure.app.operations.handle import canonical
 from tenure.app.operations.plane import OperationsPlane
 from tenure.core.errors import Conflict, ConflictCode, Defect, Invalid
 from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, IDEMPOTENCY_SECONDS
-from tenure.core.records import IdempotencyRecord, key_of
+from tenure.core.records.operation import IdempotencyRecord
+from tenure.core.records.table import key_of
 from tenure.ports.seal import Seal
 from tenure.ports.store import Change, CommitRefusal, Drop, Is, Put, Row, Set
 

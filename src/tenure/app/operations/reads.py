@@ -10,7 +10,7 @@ from tenure.app.operations.views import OperationView
 from tenure.app.pages import every, page_of
 from tenure.core.errors import Invalid, NotFound
 from tenure.core.operation import ENDED_OR_STUCK, OperationState, Record
-from tenure.core.records import OperationRecord
+from tenure.core.records.operation import OperationRecord
 from tenure.ports.store import LoadedOperation
 
 

@@ -10,7 +10,8 @@ from collections.abc import Set as AbstractSet
 from msgspec.structs import replace
 
 from tenure.core.limits import LATE_SECONDS
-from tenure.core.records import TombstoneRecord, key_of
+from tenure.core.records.operation import TombstoneRecord
+from tenure.core.records.table import key_of
 from tenure.ports.store import Change, Drop, Is, Key, Put, Set
 
 

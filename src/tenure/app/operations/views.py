@@ -7,7 +7,7 @@ from msgspec import Struct
 from tenure.app.operations.handle import OperationHandle
 from tenure.core.operation import OPERATION, IntentState, OperationState
 from tenure.core.plan import Plan
-from tenure.core.records import OperationRecord
+from tenure.core.records.operation import OperationRecord
 
 
 class StepView(Struct, frozen=True, gc=False):

@@ -8,6 +8,7 @@ from tenure.app.safety import findings
 from tenure.app.safety.findings import FindingView
 from tenure.app.tenancy.audit import entry
 from tenure.app.tenancy.tokens import require_owner
+from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, ConflictCode, Invalid
 from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
@@ -37,7 +38,8 @@ async def remove_resource(
     slot, key = _subject(plane, row, tenant or caller.tenant)
     if row.resolved_at is not None:
         return findings.view(row)
-    if key.text in await plane.store.list_living(slot, [(key.agent, key.generation)]):
+    owners = [(key.agent, key.generation)]
+    if key.text in await plane.store.list_living(slot, owners, gone=AgentState.DELETED):
         message = f"our records know {slot} {key.text} by now: it is an agent's, and was left"
         raise Conflict(message, code=ConflictCode.RESOLVED, holder=finding)
     provider = plane.providers[slot]

@@ -18,7 +18,6 @@ from tenure.core.records.event import (
     CursorRecord,
     EventRecord,
     LetterRecord,
-    OutboxRecord,
     ParkedRecord,
     SubscriptionRecord,
 )
@@ -27,12 +26,14 @@ from tenure.core.records.operation import (
     IdempotencyRecord,
     IntentRecord,
     JournalRecord,
+    LockRecord,
     OperationRecord,
     TombstoneRecord,
 )
+from tenure.core.records.outbox import OutboxRecord
 from tenure.core.records.plane import LeaseRecord, PlaneRecord, PlanRecord
 from tenure.core.records.quota import QuotaRecord, ReservationRecord
-from tenure.core.records.table import columns_of, dict_of, key_of, row_of, table_of
+from tenure.core.records.table import Shape, columns_of, dict_of, key_of, row_of, table_of
 from tenure.core.records.tenancy import AuditRecord, TenancyRecord, TokenRecord
 
 RECORDS = (
@@ -64,10 +65,15 @@ RECORD_NAMED: dict[str, type[tuple[Any, ...]]] = {
     table_of(record).name: record for record in RECORDS
 }
 """The record types by the names of their tables."""
+TABLES: dict[str, Shape] = {
+    table.name: Shape(table.key, table.columns) for table in map(table_of, RECORDS)
+}
+"""Every table the app may name.  Beside them a store keeps its own: batches and counters."""
 
 __all__ = [
     "RECORDS",
     "RECORD_NAMED",
+    "TABLES",
     "AgentNameRecord",
     "AgentRecord",
     "AuditRecord",
@@ -81,6 +87,7 @@ __all__ = [
     "JournalRecord",
     "LeaseRecord",
     "LetterRecord",
+    "LockRecord",
     "NamedAgentRecord",
     "OperationRecord",
     "OutboxRecord",

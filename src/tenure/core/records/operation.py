@@ -1,4 +1,4 @@
-"""Records of operations: the operation, its journal and intents, tombstones, idempotency keys."""
+"""Records of operations: the operation, its lock, journal, intents, tombstones, request keys."""
 
 from typing import Annotated, NamedTuple
 
@@ -44,6 +44,26 @@ class OperationRecord(NamedTuple):
     """When its last record was written."""
     ended_at: float | None
     """When it ended; NULL: it is open."""
+
+
+@row_of("agent", key=("uid",))
+class LockRecord(NamedTuple):
+    """The columns of a row of `agent` by which an operation locks it.
+
+    The other columns belong to the subject of the operation, and the kernel does not read them.
+    Only `find` reads this record.
+    """
+
+    uid: str
+    """The identifier of the row."""
+    tenant: str
+    """The tenant that it belongs to."""
+    generation: int
+    """How many operations have had the lock; it is part of the keys of their resources."""
+    operation: str | None
+    """The operation that has the lock; NULL: none."""
+    next: str | None
+    """The operation that waits for the lock; NULL: none."""
 
 
 @row_of("journal", key=("operation", "seq"))

@@ -2,6 +2,7 @@
 
 A record type is a `NamedTuple`.  Its fields are the columns in the order of the table, the columns
 of the key first, so a store makes a record from a row without naming any field.
+A record type may have some of the columns only: then `find` reads those.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +13,13 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, ge
 from tenure.core.errors import Defect
 
 R = TypeVar("R", bound=tuple[Any, ...])
+
+
+class Shape(NamedTuple):
+    """A table: its key columns and its other columns."""
+
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
 
 
 class TableOfRecord(NamedTuple):
@@ -69,6 +77,14 @@ def table_of(record: type[tuple[Any, ...]]) -> TableOfRecord:
     if table is None:
         raise Defect(f"{record!r} is not the record of a table; nothing was read or written.")
     return table
+
+
+def record_named(table: str) -> type[tuple[Any, ...]]:
+    """The record type of the table of this name; Defect if no record type says of it."""
+    records = [record for record, one in _TABLES.items() if one.name == table]
+    if not records:
+        raise Defect(f"{table!r} is not a table with a record; nothing was read or written.")
+    return max(records, key=lambda record: len(_TABLES[record].columns))
 
 
 def key_of(row: tuple[Any, ...]) -> tuple[str | int, ...]:

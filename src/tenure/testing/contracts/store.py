@@ -16,7 +16,7 @@ import pytest
 
 from tenure.core.errors import CommitUnknown, Defect, StoreError, StoreFull
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX
-from tenure.core.records import IntentRecord, JournalRecord, OperationRecord
+from tenure.core.records import IntentRecord, JournalRecord, LockRecord, OperationRecord
 from tenure.ports.store import (
     AtLeast,
     Below,
@@ -27,6 +27,7 @@ from tenure.ports.store import (
     Next,
     Put,
     Queue,
+    Row,
     Set,
     Store,
 )
@@ -97,6 +98,15 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         assert await store.find(OperationRecord, ("a",)) == stored_record(operation("a"))
         assert await store.find(IntentRecord, ("a", "one")) == stored_record(intent("a", "one"))
         assert await store.find(IntentRecord, ("a", "two")) is None
+
+    @scenario
+    async def test_a_record_with_some_of_the_columns_reads_those(
+        self, store: Store, change: Names
+    ) -> None:
+        row: Row = {"tenant": "north", "generation": 3, "name": "hello", "operation": "a"}
+        await store.commit(change(Put("agent", ("x",), row)))
+        assert await store.find(LockRecord, ("x",)) == LockRecord("x", "north", 3, "a", None)
+        assert await store.find(LockRecord, ("y",)) is None
 
     @scenario
     async def test_a_row_handed_out_is_not_the_record(self, store: Store, change: Names) -> None:

@@ -134,10 +134,11 @@ class ReadPromises:
             )
         )  # fmt: skip
         asked = [("x", 1), ("x", 2), ("y", 1), ("z", 1), ("w", 1), ("nobody", 1), ("x", 3)]
-        found = await store.list_living("runtime", asked)
+        found = await store.list_living("runtime", asked, gone="DELETED")
         assert found == {"key-a-one", "key-b-two", "key-d-one", "key-e-one"}
-        assert await store.list_living("identity", asked) == {"key-a-two"}
-        assert await store.list_living("runtime", []) == frozenset()
+        assert await store.list_living("identity", asked, gone="DELETED") == {"key-a-two"}
+        assert await store.list_living("runtime", [], gone="DELETED") == frozenset()
+        assert "key-c-one" in await store.list_living("runtime", asked, gone="ENDED")
 
     @scenario
     async def test_lists_open_operations_of_every_tenant(self, store: Store, change: Names) -> None:

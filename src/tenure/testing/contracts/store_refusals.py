@@ -7,18 +7,8 @@ import asyncio
 from contextlib import suppress
 
 from tenure.core.errors import Defect
-from tenure.ports.store import (
-    TABLES,
-    AtLeast,
-    Below,
-    CommitRefusal,
-    Is,
-    Key,
-    Put,
-    Set,
-    Store,
-    Value,
-)
+from tenure.core.records import TABLES
+from tenure.ports.store import AtLeast, Below, CommitRefusal, Is, Key, Put, Set, Store, Value
 from tenure.testing.contracts.store_rows import Names, scenario, stored_row
 
 ODD = 'it\'s "said":\n[1,{null}],\\ ☃ '

@@ -6,21 +6,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from tenure.core.records import RECORD_NAMED, table_of
+from tenure.core.records import RECORD_NAMED, TABLES, table_of
 from tenure.ports.clock import Clock
-from tenure.ports.store import (
-    TABLES,
-    Change,
-    Drop,
-    Generated,
-    Is,
-    Next,
-    Put,
-    Row,
-    Set,
-    Store,
-    Value,
-)
+from tenure.ports.store import Change, Drop, Generated, Is, Next, Put, Row, Set, Store, Value
 
 
 class Stores(Protocol):

@@ -148,8 +148,11 @@ class MemoryStore:
         if isinstance(record, str):
             found = await self.find(RECORD_NAMED.get(record), key)
             return None if found is None else dict_of(found)
-        row = self.tables.rows[table_of(record).name].get(key)
-        return None if row is None else record(*row.values())
+        table = table_of(record)
+        row = self.tables.rows[table.name].get(key)
+        if row is None:
+            return None
+        return record(*(row[name] for name in table.key + table.columns))
 
     async def load(self, operation: str) -> LoadedOperation | None:
         """Copy three tables' rows at once."""
@@ -196,7 +199,9 @@ class MemoryStore:
             ),
         )
 
-    async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
+    async def list_living(
+        self, slot: str, owners: Sequence[tuple[str, int]], *, gone: str
+    ) -> frozenset[str]:
         """Look at every operation of these agents."""
         self._use()
         rows, wanted = self.tables.rows, set(owners)
@@ -204,7 +209,7 @@ class MemoryStore:
             str(intent["key"])
             for (name,), row in rows["operation"].items()
             if (row["agent"], row["generation"]) in wanted
-            and rows["agent"].get((str(row["agent"]),), {}).get("state") != "DELETED"
+            and rows["agent"].get((str(row["agent"]),), {}).get("state") != gone
             for intent in self.tables.parts("intent", name)
             if intent["slot"] == slot and intent["state"] != "BURNED"
         )

@@ -12,9 +12,8 @@ from tenure.core.audit import link
 from tenure.core.decisions import unknown_after_claim
 from tenure.core.errors import Defect, StoreFull
 from tenure.core.operation import IntentState
-from tenure.core.records import RECORDS, table_of
+from tenure.core.records import RECORDS, TABLES, table_of
 from tenure.ports.store import (
-    TABLES,
     ChainHash,
     Change,
     ClaimedOperation,

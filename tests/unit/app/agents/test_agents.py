@@ -12,6 +12,7 @@ from tenure.app.agents import views as agent_views
 from tenure.app.agents.commands import RequestOptions
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
+from tenure.app.operations.executor import Executor
 from tenure.core.agent import AgentState
 from tenure.core.errors import (
     Conflict,
@@ -21,6 +22,7 @@ from tenure.core.errors import (
     PreconditionFailed,
 )
 from tenure.core.operation import OperationState
+from tenure.core.records import OperationRecord
 from tenure.testing.faults import Fault
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import (
@@ -65,6 +67,19 @@ async def test_a_life_from_create_to_delete_leaves_nothing_but_its_history(harne
     assert await agent_views.list_resources(harness.plane, CALLER, uid) == []
     assert len(await harness.rows("operation")) == 6
     assert len(await harness.rows("audit")) == 6
+
+
+@agent_test
+async def test_an_engine_learns_an_agents_name_from_the_operation_alone(harness):
+    uid = await harness.create_ready()
+    await harness.run_verb("suspend", uid)
+    plane = harness.plane
+    executor = Executor(
+        plane.id, store=plane.store, entropy=plane.entropy, catalogue=plane.catalogue, providers={}
+    )
+    rows = await plane.store.list_rows(OperationRecord, {})
+    assert [executor.name_of(row) for row in rows] == ["alpha", "alpha"]
+    assert executor.name_of(rows[0]._replace(kind="of another release")) == ""
 
 
 @agent_test

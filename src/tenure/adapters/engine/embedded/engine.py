@@ -25,7 +25,7 @@ from tenure.core.errors import Defect, StaleToken, StoreError
 from tenure.core.ids import uuid7
 from tenure.core.moves import Move, Moves
 from tenure.core.operation import ENDED_OR_STUCK, OPERATION, OperationState
-from tenure.core.records import LeaseRecord
+from tenure.core.records.plane import LeaseRecord
 from tenure.core.retry import HALTED_OPERATION
 from tenure.ports import lease_rows
 from tenure.ports.clock import Clock

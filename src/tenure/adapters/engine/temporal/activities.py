@@ -33,7 +33,7 @@ from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import CallerError, PlanUnknown, StaleToken
 from tenure.core.moves import Move
 from tenure.core.operation import ENDED_OR_STUCK, OperationState
-from tenure.core.records import OperationRecord
+from tenure.core.records.operation import OperationRecord
 from tenure.core.retry import TEMPORAL_UNKNOWN_PLAN
 from tenure.ports.engine import Claims, L, MoveExecutor
 from tenure.ports.store import Store

@@ -29,7 +29,8 @@ from tenure.adapters.engine.temporal.workflow import OperationRun
 from tenure.adapters.engine.waiters import Waiters
 from tenure.core.errors import Defect, EngineError, StaleToken, StoreError
 from tenure.core.operation import ENDED_OR_STUCK, OperationState
-from tenure.core.records import LeaseRecord, OperationRecord
+from tenure.core.records.operation import OperationRecord
+from tenure.core.records.plane import LeaseRecord
 from tenure.ports import lease_rows
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Claims, L, MoveExecutor
@@ -82,7 +83,7 @@ class TemporalEngine(Generic[L]):
             on_settled=self._notify_waiters,
             on_failure=self._fail,
         )
-        self._runs = Runs(store, self._settings)
+        self._runs = Runs(executor, store=store, settings=self._settings)
         self._run_starter = RunStarter(
             store,
             lambda name, wake: self._runs.start_or_wake(name, wake=wake),

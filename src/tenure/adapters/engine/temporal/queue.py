@@ -6,7 +6,7 @@ no worker receives an operation of another plane.
 
 from typing import Protocol
 
-from tenure.core.records import LeaseRecord, PlaneRecord
+from tenure.core.records.plane import LeaseRecord, PlaneRecord
 from tenure.ports import plane_rows
 from tenure.ports.entropy import Entropy
 from tenure.ports.store import Change, Key, R, Store

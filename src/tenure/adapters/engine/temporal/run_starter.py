@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from tenure.core.errors import EngineError
-from tenure.core.records import OperationRecord
+from tenure.core.records.operation import OperationRecord
 from tenure.core.retry import TEMPORAL_WAKE
 from tenure.ports.store import Store
 

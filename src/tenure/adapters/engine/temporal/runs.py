@@ -20,7 +20,8 @@ from tenure.adapters.engine.temporal.messages import WAKE, WORKFLOW, Answer, Run
 from tenure.adapters.engine.temporal.settings import TemporalSettings
 from tenure.core.errors import EngineError
 from tenure.core.operation import OperationState
-from tenure.core.records import AgentRecord, OperationRecord
+from tenure.core.records.operation import OperationRecord
+from tenure.ports.engine import MoveExecutor
 from tenure.ports.store import Store
 
 log = logging.getLogger("tenure.engine")
@@ -43,7 +44,10 @@ class RunLabels(NamedTuple):
 class Runs:
     """The runs of one plane; without a client every method does nothing."""
 
-    def __init__(self, store: Store, settings: TemporalSettings) -> None:
+    def __init__(
+        self, executor: MoveExecutor[Any], *, store: Store, settings: TemporalSettings
+    ) -> None:
+        self._executor = executor
         self._store = store
         self._settings = settings
         self.client: Client | None = None
@@ -65,8 +69,7 @@ class Runs:
         if row.ended_at is not None:
             await self.signal(operation, interrupt=interrupt)
             return
-        agent = await self._store.find(AgentRecord, (row.agent,))
-        labels = RunLabels(row.plan_name, row.agent, (agent and agent.name) or "")
+        labels = RunLabels(row.plan_name, row.agent, self._executor.name_of(row))
         idle_seconds = self._store.now() - row.updated_at
         if idle_seconds > self._settings.margin_seconds and await self.is_elsewhere(operation):
             await self.start(operation, labels, None, replace=True)

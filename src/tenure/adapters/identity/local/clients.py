@@ -11,9 +11,10 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tenure.core.errors import Invalid
+from tenure.core.records.table import Shape
 from tenure.ports.identity import Document
 from tenure.ports.provider import Spec
-from tenure.ports.store import Row, Shape, Value
+from tenure.ports.store import Row, Value
 
 CLIENT = Shape(
     ("id",),

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tenure.adapters.identity.local import seal
 from tenure.core.errors import Invalid, StoreError, Unavailable
-from tenure.ports.store import Change, Drop, Is, Put, Set, Shape
+from tenure.core.records.table import Shape
+from tenure.ports.store import Change, Drop, Is, Put, Set
 from tenure.sqlite.holdings import Holdings
 
 if TYPE_CHECKING:

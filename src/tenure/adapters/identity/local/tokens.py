@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tenure.adapters.identity.local import assertions, clients
 from tenure.adapters.identity.local.signers import Signers
 from tenure.core.errors import Unavailable
+from tenure.core.records.table import Shape
 from tenure.ports.identity import (
     ASSERTION_TYPE,
     TOKEN_PATH,
@@ -22,7 +23,7 @@ from tenure.ports.identity import (
     OAuthError,
     OAuthRefusal,
 )
-from tenure.ports.store import Change, Drop, Is, Put, Row, Set, Shape
+from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings
 
 if TYPE_CHECKING:

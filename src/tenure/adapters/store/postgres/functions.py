@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tenure.adapters.store.postgres.clock import SERVER_NOW
 from tenure.core.errors import Defect
-from tenure.ports.store import TABLES
+from tenure.core.records import TABLES
 
 REFUSED = "TN001"
 """The error by which a statement says that some of its changes are refused."""

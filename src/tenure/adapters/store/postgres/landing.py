@@ -14,7 +14,8 @@ import asyncpg
 from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.server import Address
 from tenure.core.errors import StoreForeign
-from tenure.ports.store import TABLES, Key, Value
+from tenure.core.records import TABLES
+from tenure.ports.store import Key, Value
 from tenure.sqlite.migrations import read_migrations
 
 _NOTES = "tenure_move"

@@ -24,8 +24,8 @@ from tenure.adapters.store.postgres.functions import (
 )
 from tenure.core.audit import link
 from tenure.core.errors import Defect, LimitExceeded
+from tenure.core.records import TABLES
 from tenure.ports.store import (
-    TABLES,
     AtLeast,
     Below,
     ChainHash,

@@ -9,7 +9,7 @@ from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.landing import refuse_half_moved
 from tenure.adapters.store.postgres.server import Address
 from tenure.core.errors import StoreError
-from tenure.core.records import table_of
+from tenure.core.records.table import table_of
 from tenure.ports.store import Key, R
 from tenure.sqlite.migrations import Migration, read_migrations
 

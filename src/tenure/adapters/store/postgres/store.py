@@ -13,15 +13,10 @@ from tenure.adapters.store.postgres.session import Session
 from tenure.adapters.store.postgres.side import SideConnection
 from tenure.core.errors import Defect, StoreError
 from tenure.core.events import EPOCH_SPAN
-from tenure.core.records import (
-    RECORD_NAMED,
-    IntentRecord,
-    JournalRecord,
-    OperationRecord,
-    OutboxRecord,
-    dict_of,
-    table_of,
-)
+from tenure.core.records import RECORD_NAMED
+from tenure.core.records.operation import IntentRecord, JournalRecord, OperationRecord
+from tenure.core.records.outbox import OutboxRecord
+from tenure.core.records.table import dict_of, table_of
 from tenure.ports.store import (
     ClaimedOperation,
     Key,
@@ -153,10 +148,13 @@ class PostgresStore:
         rows = await self._readers.fetch(self._queries["list_resources"], tenant, agent)
         return [_read(IntentRecord, row) for row in rows]
 
-    async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
+    async def list_living(
+        self, slot: str, owners: Sequence[tuple[str, int]], *, gone: str
+    ) -> frozenset[str]:
         """Read them by the index of agents' operations."""
         agents, generations = [one for one, _ in owners], [number for _, number in owners]
-        rows = await self._readers.fetch(self._queries["list_living"], slot, agents, generations)
+        query = self._queries["list_living"]
+        rows = await self._readers.fetch(query, slot, agents, generations, gone)
         return frozenset(str(row["key"]) for row in rows)
 
     async def list_open(

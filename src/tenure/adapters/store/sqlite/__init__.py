@@ -7,8 +7,8 @@ import apsw
 
 from tenure.adapters.store.sqlite.store import SqliteStore
 from tenure.core.errors import StoreError
+from tenure.core.records import TABLES
 from tenure.ports.clock import Clock
-from tenure.ports.store import TABLES
 from tenure.sqlite.commit_thread import Flush, Inline, InThread
 from tenure.sqlite.committer import Committer
 from tenure.sqlite.gate import open_file

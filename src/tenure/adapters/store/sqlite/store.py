@@ -16,18 +16,12 @@ import msgspec
 
 from tenure.core.errors import StoreClosed, StoreError
 from tenure.core.events import EPOCH_SPAN
-from tenure.core.records import (
-    RECORD_NAMED,
-    IntentRecord,
-    JournalRecord,
-    OperationRecord,
-    OutboxRecord,
-    dict_of,
-    table_of,
-)
+from tenure.core.records import RECORD_NAMED, TABLES
+from tenure.core.records.operation import IntentRecord, JournalRecord, OperationRecord
+from tenure.core.records.outbox import OutboxRecord
+from tenure.core.records.table import dict_of, table_of
 from tenure.ports.clock import Clock
 from tenure.ports.store import (
-    TABLES,
     ClaimedOperation,
     Key,
     LoadedOperation,
@@ -165,12 +159,14 @@ class SqliteStore:
         """Read the intents of the agent's operations."""
         return self._list(IntentRecord, "list_resources", {"tenant": tenant, "agent": agent})
 
-    async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
+    async def list_living(
+        self, slot: str, owners: Sequence[tuple[str, int]], *, gone: str
+    ) -> frozenset[str]:
         """Read the keys by the index of agents' operations, on a thread.
 
         The query returns one row, because the thread would wait for the GIL at each row.
         """
-        bindings = {"slot": slot, "owners": msgspec.json.encode(owners).decode()}
+        bindings = {"slot": slot, "owners": msgspec.json.encode(owners).decode(), "gone": gone}
         ((keys,),) = await self._read_aside(self._queries["list_living"], bindings)
         return frozenset(json.loads(keys))
 

@@ -20,7 +20,7 @@ WHERE operation.agent = $2
 ORDER BY intent.operation, intent.step
 
 -- name: list_living
--- Keys of a slot ($1) by agents ($2) and generations ($3), unless they are burned or their agent is deleted.
+-- Keys of a slot ($1) by agents ($2) and generations ($3), unless they are burned or the state of their agent is $4.
 SELECT intent.key
 FROM unnest($2::text[], $3::bigint[]) AS owner (agent, generation)
 JOIN operation ON operation.agent = owner.agent AND operation.generation = owner.generation
@@ -28,4 +28,4 @@ JOIN intent ON intent.operation = operation.id
 LEFT JOIN agent ON agent.uid = operation.agent
 WHERE intent.slot = $1
   AND intent.state <> 'BURNED'
-  AND agent.state IS DISTINCT FROM 'DELETED'
+  AND agent.state IS DISTINCT FROM $4

@@ -20,7 +20,7 @@ WHERE operation.agent = :agent
 ORDER BY intent.operation, intent.step
 
 -- name: list_living
--- A JSON list of a slot's keys by one of (agent, generation), unless they are burned or their agent is deleted.
+-- A JSON list of a slot's keys by one of (agent, generation), unless they are burned or the state of their agent is :gone.
 SELECT json_group_array(intent.key)
 FROM json_each(:owners) AS owner
 JOIN operation ON operation.agent = owner.value ->> 0 AND operation.generation = owner.value ->> 1
@@ -28,4 +28,4 @@ JOIN intent ON intent.operation = operation.id
 LEFT JOIN agent ON agent.uid = operation.agent
 WHERE intent.slot = :slot
   AND intent.state <> 'BURNED'
-  AND agent.state IS NOT 'DELETED'
+  AND agent.state IS NOT :gone
