@@ -190,7 +190,7 @@ async def told(folder, count):
     import aiohttp
 
     async with plane_at(folder) as plane:
-        await tokens.begin(plane, "tenure_bench")
+        await tokens.store_first_token(plane, "tenure_bench")
         http_state = HttpState(plane)
         http_state.ready = True
         async with (

@@ -79,7 +79,7 @@ class Remembered:
 async def main(home):
     settings = Settings(home=home, port=8450)
     async with run_agent_plane(settings, provider_overrides={"runtime": Remembered()}) as plane:
-        await tokens.begin(plane, TOKEN)
+        await tokens.store_first_token(plane, TOKEN)
         http_state = HttpState(plane)
         async with serving(http_state, Listen(port=0)) as address:
             http_state.ready = True

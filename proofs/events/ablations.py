@@ -9,7 +9,7 @@ from tenure.app.events import cloudevents as app_events
 from tenure.core.events import event_id
 from tenure.core.records import OutboxRecord, ParkedRecord
 from tenure.delivery import outbox
-from tenure.delivery.outbox import DestinationRoute, E, Lanes, SendResult
+from tenure.delivery.outbox import AgentQueues, DestinationRoute, E, SendResult
 from tenure.ports.store import Change, Set
 from tenure.testing.patches import patched
 
@@ -31,8 +31,8 @@ def marked_first() -> AbstractContextManager[None]:
 def newest_first() -> AbstractContextManager[None]:
     """Send whatever of an agent, its newest event first."""
 
-    def heads(lanes: Lanes[E]) -> list[E]:
-        return [lane[-1] for lane in lanes.values()]
+    def heads(queues: AgentQueues[E]) -> list[E]:
+        return [queue[-1] for queue in queues.values()]
 
     return patched(outbox, next_of_each_agent=heads)
 

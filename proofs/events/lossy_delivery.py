@@ -7,6 +7,7 @@ their events, and a part of the reactions does nothing.
 from collections.abc import Callable
 from functools import partial
 
+from proofs.events.deliver_all import deliver_all
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events.cloudevents import EventFilter
 from tenure.app.events.reactions import REACTIONS, React
@@ -40,9 +41,9 @@ class LossyDelivery:
         relay = self._relays.get(id(plane))
         if relay is None:
             relay = self._relays[id(plane)] = self._relay(plane)
-        await relay.begin()
+        await relay.create_cursors()
         try:
-            await relay.tick()
+            await deliver_all(relay)
         except StaleToken:
             return  # another one leads by now
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
+from proofs.events.deliver_all import deliver_all
 from proofs.harness.cluster import Process
 from proofs.harness.subject import Check, Checks
 from proofs.reconcilers.scenarios import OVER, PROVE, SCENARIOS, DamagedStage, relay_of
@@ -103,8 +104,8 @@ class PassRunner:
         relay = relay_of(self._stage, plane, self._process)
 
         async def carry() -> None:
-            await relay.begin()
-            await relay.tick()
+            await relay.create_cursors()
+            await deliver_all(relay)
 
         return carry
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from proofs.agents.lifecycle import CALLER, AgentCluster, spec_of
+from proofs.events.deliver_all import deliver_all
 from proofs.harness.cluster import Process
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.agents import commands as agents
@@ -301,8 +302,8 @@ async def _relay_once(stage: DamagedStage) -> None:
     """A relay elsewhere has carried everything."""
     stage.rows("lease").pop((f"{PREFIX}relay",), None)
     relay = relay_of(stage, stage.plane, None)
-    await relay.begin()
-    await relay.tick()
+    await relay.create_cursors()
+    await deliver_all(relay)
     await relay.leader.resign()
 
 

@@ -339,7 +339,7 @@ class ReconcilersSimulation(Simulation):
 
     async def _leases(self) -> list[str]:
         store = self.disk.observer()
-        before = self.clock.now() - leases.KEPT_SECONDS - 2 * ROUND_SECONDS
+        before = self.clock.now() - leases.RETENTION_SECONDS - 2 * ROUND_SECONDS
         return [
             f"no_lease_outlives_its_holder: {row.name!s}"
             for row in await store.list_rows(LeaseRecord, {})

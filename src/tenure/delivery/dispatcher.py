@@ -1,9 +1,9 @@
 """The dispatcher: reads new events once for all destinations, and wakes their subscribers.
 
 A destination that has read the feed up to a position need not read it again before there is an
-event that it subscribes to.  So thousands of idle destinations cost a commit nothing.  When a
-destination reads next, the dispatcher gives it the range of events that it can skip.  A wakeup is a
-hint: it may be lost, and every destination also polls from time to time.
+event that it subscribes to.  So a commit costs the same with thousands of idle destinations.  When
+a destination reads next, the dispatcher gives it the range of events that it can skip.  A wakeup is
+a hint: it may be lost, and every destination also polls from time to time.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from tenure.core.errors import StoreError
 from tenure.core.records import OutboxRecord
 from tenure.delivery.outbox import DeliveryResult, DestinationRoute, SkippedRange
 
-log = logging.getLogger("tenure.reconcilers")
+log = logging.getLogger("tenure.delivery")
 POLL_SECONDS, IDLE_POLL_SECONDS = 1.0, 30.0
-"""Poll intervals: the second one where this process is notified of every commit."""
+"""Poll intervals: the second one applies if this process is notified of every commit."""
 LINGER_SECONDS: Final = 0.01
 """How long events are collected before they are sent together: each commit wakes the dispatcher."""
 BUSY_EVENTS: Final = 16
 BUSY_LINGER_SECONDS: Final = 0.05
-"""The same after a read that found BUSY_EVENTS: a read costs the loop more than most events do."""
+"""The same after a read that found BUSY_EVENTS: fewer and larger reads cost the loop less."""
 ERROR_PAUSE_SECONDS: Final = 1.0
 """Pause after an unexpected error."""
 PAGE: Final = 200
@@ -56,9 +56,10 @@ class Dispatcher:
     """Reads the feed for all destinations of the process that leads."""
 
     def __init__(self, plane: Plane, position: int) -> None:
-        """Read events beyond the position; destinations read the earlier ones themselves.
+        """Read events after the position; destinations read the earlier ones themselves.
 
-        The feed promises that a destination which reads from now on finds those up to it.
+        The feed promises that a destination which reads from now on finds all events up to the
+        position.
         """
         self._plane = plane
         self._position = position

@@ -1,7 +1,7 @@
-"""How many events of each tenant the outbox has, without counting them in every round.
+"""Tracks how many events of each tenant the outbox has, without counting them in every round.
 
-A process that begins to lead counts them once.  From then on it follows them: only the leader drops
-events, so it knows how many go, and it reads new events from the feed as every destination does.
+A process that starts to lead counts them once.  Then it keeps the counts up to date: it reads new
+events from the feed, as every destination does, and only the leader drops events.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ READER = "tenure:event-count"
 
 
 class EventCounts:
-    """The events of each tenant, as one leader knows them."""
+    """The number of events of each tenant, as one leader has counted them."""
 
     def __init__(self) -> None:
         self._token = 0

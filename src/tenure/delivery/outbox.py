@@ -1,7 +1,7 @@
-"""Every committed event has been published.
+"""Sends the events of the outbox to one destination: every committed event is published.
 
-The relay sends the events that lie beyond a destination's cursor.  It publishes an event first and
-moves the cursor after, so a crash between the two repeats events and skips none.  The events of one
+The relay sends the events after a destination's cursor.  It publishes an event first and moves the
+cursor afterwards, so a crash between the two repeats events and skips none.  The events of one
 agent are sent one after the other.
 
 If a destination accepts events of other agents but not those of one agent, that agent's stream is
@@ -38,7 +38,7 @@ from tenure.ports.bus import Bus, DeliveryVerdict, Destination, Outgoing, Receip
 from tenure.ports.store import Change, Drop, Is, Put, Set
 from tenure.reconcilers.leader import Leader
 
-log = logging.getLogger("tenure.reconcilers")
+log = logging.getLogger("tenure.delivery")
 PAGE = 500
 """Events that one commit of a cursor covers."""
 SKIPPED_MAX = 1_000
@@ -52,7 +52,7 @@ EVENTS_PER_YIELD = 32
 
 
 class SkippedRange(NamedTuple):
-    """Events beyond a cursor that its destination does not subscribe to."""
+    """Events after a cursor that its destination does not subscribe to."""
 
     position: int = 0
     """Position of the last of them."""
@@ -115,10 +115,10 @@ class DestinationRoute:
 async def deliver_page(
     plane: Plane, leader: Leader, route: DestinationRoute, *, skipped: SkippedRange = NONE_SKIPPED
 ) -> DeliveryResult:
-    """Send the next page of events beyond the cursor of one destination.
+    """Send the next page of events after the cursor of one destination.
 
-    An earlier call has found the `skipped` range beyond the cursor.  StaleToken if another process
-    leads by now; then nothing was written.
+    `skipped` is the range after the cursor that an earlier call has found.  StaleToken if another
+    process leads now; then nothing was written.
     """
     limit, now = route.page, plane.store.now()
     cursor = await plane.store.find(CursorRecord, (route.id,))
@@ -171,7 +171,7 @@ async def deliver_page(
 async def _skip_events(
     plane: Plane, leader: Leader, cursor: CursorRecord, result: DeliveryResult
 ) -> DeliveryResult:
-    """The page had no event of its own: remember that, and move the cursor if it was much."""
+    """The page had no event for this destination: move the cursor only if many were skipped."""
     if result.skipped.events < SKIPPED_MAX:
         return result
     moved = delivery_rows.advance_cursor(cursor, result.skipped.position)
@@ -215,39 +215,39 @@ NO_ROOM = SendResult(
     failed={
         "": Receipt(
             DeliveryVerdict.UNAVAILABLE,
-            f"{LETTERS_MAX} dead letters are kept; replay or discard some",
+            f"it has {LETTERS_MAX} dead letters, its maximum; replay or discard some",
         )
     }
 )
 """Nothing was sent, since there is no room for dead letters."""
 E = TypeVar("E", OutboxRecord, LetterRecord)
-Lanes = dict[str, list[E]]
+AgentQueues = dict[str, list[E]]
 """The events of each agent, in their order."""
 
 
 async def _send(plane: Plane, route: DestinationRoute, rows: Sequence[E]) -> SendResult:
     """Send each agent's events one after the other, and those of different agents together."""
-    lanes: Lanes[E] = {}
+    queues: AgentQueues[E] = {}
     for row in rows:
-        lanes.setdefault(row.agent, []).append(row)
+        queues.setdefault(row.agent, []).append(row)
     delivered = refused = 0
     failed: dict[str, Receipt] = {}
     unsent: list[int] = []
-    while lanes:
-        batch = next_of_each_agent(lanes)
+    while queues:
+        batch = next_of_each_agent(queues)
         receipts = await publish(route, await _encode_events(plane, batch))
         _count(plane, route, batch, receipts)
         for row, receipt in zip(batch, receipts, strict=True):
             agent = row.agent
             if receipt.verdict is DeliveryVerdict.DELIVERED:
                 delivered += 1
-                lanes[agent].remove(row)
-                if not lanes[agent]:
-                    del lanes[agent]
+                queues[agent].remove(row)
+                if not queues[agent]:
+                    del queues[agent]
                 continue
             refused += receipt.verdict is DeliveryVerdict.REFUSED
             failed[agent] = receipt
-            unsent += [one.position for one in lanes.pop(agent)]
+            unsent += [one.position for one in queues.pop(agent)]
     return SendResult(delivered, refused, failed, frozenset(unsent))
 
 
@@ -267,13 +267,13 @@ def _count(
         plane.deliveries.add(route.kind, receipt.verdict, now - row.at)
 
 
-def next_of_each_agent(lanes: Lanes[E]) -> list[E]:
+def next_of_each_agent(queues: AgentQueues[E]) -> list[E]:
     """The next event of each agent: an agent's second one waits for the receipt of its first."""
-    return [lane[0] for lane in lanes.values()]
+    return [queue[0] for queue in queues.values()]
 
 
 async def _encode_events(plane: Plane, rows: Sequence[EventRecord]) -> list[Outgoing]:
-    """Events as they are sent; other tasks get the loop from time to time."""
+    """Encode events for the bus; other tasks get the loop from time to time."""
     encoded: list[Outgoing] = []
     for start in range(0, len(rows), EVENTS_PER_YIELD):
         encoded += [outgoing(plane.id, row) for row in rows[start : start + EVENTS_PER_YIELD]]
@@ -301,7 +301,7 @@ async def publish(route: DestinationRoute, events: Sequence[Outgoing]) -> Sequen
 async def _back_off(
     plane: Plane, leader: Leader, cursor: CursorRecord, sent: SendResult
 ) -> DeliveryResult:
-    """The destination accepts nothing: pause, longer each time, and note why and since when."""
+    """The destination accepts nothing: pause, longer each time, and store the reason and start."""
     now, attempts = plane.store.now(), cursor.attempts + 1
     requested = max(receipt.retry_seconds for receipt in sent.failed.values())
     why = next(receipt.why for receipt in sent.failed.values())
@@ -322,7 +322,7 @@ async def _commit(
     *,
     guards: Sequence[Is] = (),
 ) -> bool:
-    """Commit if this process leads and the cursor and `guards` still hold; whether they did."""
+    """Commit if this process leads and the cursor and `guards` still hold; return whether."""
     all_guards = (leader.guard, delivery_rows.cursor_is_at(cursor), *guards)
     refused = await plane.store.commit(Change("", all_guards, tuple(writes)))
     if refused is not None and refused.what.table == "lease":
@@ -331,7 +331,10 @@ async def _commit(
 
 
 def _is_due(due_at: float, now: float) -> bool:
-    """Whether its time has come.  A time beyond every delay is from before the clock went back."""
+    """Whether it is due now.
+
+    A time later than the longest delay was computed before the clock was set back: it is due too.
+    """
     return due_at <= now or due_at > now + PARKED_STREAM.cap_seconds
 
 
@@ -345,7 +348,7 @@ def _wait(plane: Plane, policy: RetryPolicy, attempts: int) -> float:
 def _park(
     plane: Plane, route: DestinationRoute, agent: str, receipt: Receipt, now: float
 ) -> ParkedRecord:
-    """From here on this agent's events become dead letters of this destination."""
+    """The row that parks an agent's stream: its events become dead letters of this destination."""
     due_at = now + _wait(plane, PARKED_STREAM, 1)
     why = receipt.why[:DETAIL_CHARACTERS_MAX]
     return ParkedRecord(route.id, agent, attempts=1, due_at=due_at, why=why, since=now)

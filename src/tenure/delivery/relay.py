@@ -34,7 +34,7 @@ from tenure.ports.bus import Bus, DeliveryVerdict, Destination, Outgoing, Receip
 from tenure.ports.store import Change
 from tenure.reconcilers.leader import TTL_SECONDS, Leader
 
-log = logging.getLogger("tenure.reconcilers")
+log = logging.getLogger("tenure.delivery")
 ROUTES_SECONDS: Final = 2.0
 """How long a change of subscriptions in another process may go unnoticed."""
 PAUSE_FACTOR: Final = 5
@@ -43,13 +43,15 @@ thousands of changing subscriptions cost at most 1/(1 + PAUSE_FACTOR) of the loo
 """
 TRIM_SECONDS: Final = 30.0
 FIRST_PAGE: Final = 8
-"""Events of the first page: a process that dies soon after its start has moved the cursor."""
+"""Events of the first page: it is small, so that even a process that dies soon after its start has
+moved the cursor.
+"""
 PAGE_SECONDS: Final = 1.0
-"""About how long a page may take: if the process dies, a slow destination gets the page again."""
+"""How long one page takes at most, about; after a crash the page is sent again."""
 
 
 class _MissingBus:
-    """Stands for a bus that this plane does not have."""
+    """A bus that this plane does not have: it accepts nothing, and gives the reason."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -87,9 +89,9 @@ class Relay:
         always: Sequence[DestinationRoute] = (),
         limits: RetentionLimits | None = None,
     ) -> None:
-        """Deliver to `always`, and to every subscription by the bus of its kind."""
+        """Deliver to the destinations in `always`, and to each subscription by its kind's bus."""
         self.leader = Leader(plane, "relay")
-        self._plane = plane
+        self.plane = plane
         self._buses = buses
         self._always = {route.id: route for route in always}
         self._routes: dict[str, tuple[int, DestinationRoute]] = {}
@@ -106,7 +108,7 @@ class Relay:
     async def routes(self) -> dict[str, tuple[int, DestinationRoute]]:
         """Every destination, with its revision."""
         found = {name: (0, route) for name, route in self._always.items()}
-        for row in await subscriptions.rows_of(self._plane):
+        for row in await subscriptions.rows_of(self.plane):
             if row.kind != SubscriptionKind.PULL:
                 known = self._routes.get(row.id)
                 if known is None or known[0] != row.revision:
@@ -121,49 +123,34 @@ class Relay:
     def _route(self, row: SubscriptionRecord) -> DestinationRoute:
         kind = SubscriptionKind(row.kind)
         bus = self._buses.get(kind, NO_NATS)
-        secrets = partial(subscriptions.secrets_of, self._plane, row)
+        secrets = partial(subscriptions.secrets_of, self.plane, row)
         destination = Destination(row.id, row.target, tenant=row.tenant)
         return DestinationRoute(
             destination, bus, filter_of(row), row.tenant, secrets=secrets, kind=kind
         )
 
-    async def begin(self) -> None:
-        """Make the cursors of the destinations that are always there, unless they exist."""
+    async def create_cursors(self) -> None:
+        """Create the cursors of the destinations in `always`, unless they exist."""
         for name in self._always:
             put = delivery_rows.put_cursor(name)
-            await self._plane.store.commit(Change("", (), (put,)))
-
-    async def tick(self) -> DeliveryResult:
-        """Deliver everything that can be delivered now, one destination after the other."""
-        seen = delivered = 0
-        retry_at: float | None = None
-        if not await self.leader.renew():
-            return DeliveryResult()
-        for _, route in (await self.routes()).values():
-            result = DeliveryResult(more=True)
-            while result.more:
-                result = await deliver_page(self._plane, self.leader, route, skipped=result.skipped)
-                seen, delivered = seen + result.seen, delivered + result.delivered
-            if result.retry_at is not None:
-                retry_at = result.retry_at if retry_at is None else min(retry_at, result.retry_at)
-        return DeliveryResult(seen, delivered, retry_at)
+            await self.plane.store.commit(Change("", (), (put,)))
 
     async def run(self) -> None:
         """Lead whenever no other process does, until cancelled."""
         has_cursors = False
-        trim_at = self._plane.store.now() + TRIM_SECONDS
+        trim_at = self.plane.store.now() + TRIM_SECONDS
         loop = asyncio.get_running_loop()
         while True:
-            number, began = self._plane.subscription_changes.number, loop.time()
+            number, began = self.plane.subscription_changes.number, loop.time()
             try:
                 if not has_cursors:
-                    await self.begin()
+                    await self.create_cursors()
                     has_cursors = True
                 # A plane that is paused after a restore sends nothing: it may be the wrong backup.
-                if not self._plane.pause.why and await self.leader.renew():
+                if not self.plane.pause.why and await self.leader.renew():
                     await self._update_deliveries()
-                    if self._plane.store.now() >= trim_at:
-                        trim_at = self._plane.store.now() + TRIM_SECONDS
+                    if self.plane.store.now() >= trim_at:
+                        trim_at = self.plane.store.now() + TRIM_SECONDS
                         if (await self.retention.trim()).more:
                             trim_at = 0.0
                 else:
@@ -177,15 +164,13 @@ class Relay:
             if self.leader.leads:
                 pause = min(ROUTES_SECONDS, PAUSE_FACTOR * (loop.time() - began))
                 await asyncio.sleep(pause)
-                await self._plane.subscription_changes.beyond(
-                    number, seconds=ROUTES_SECONDS - pause
-                )
+                await self.plane.subscription_changes.beyond(number, seconds=ROUTES_SECONDS - pause)
             else:
                 await asyncio.sleep(TTL_SECONDS / 3)
 
     async def _update_deliveries(self) -> None:
         """Run one task for each destination; replace that of a destination that has changed."""
-        changes, dispatcher = self._plane.subscription_changes.number, await self._dispatcher()
+        changes, dispatcher = self.plane.subscription_changes.number, await self._dispatcher()
         routes = await self.routes()
         for name, delivery in list(self._deliveries.items()):
             known = routes.get(name)
@@ -204,7 +189,7 @@ class Relay:
 
     async def _dispatcher(self) -> Dispatcher:
         if self._dispatch is None:
-            dispatcher = Dispatcher(self._plane, await self._plane.feed.head())
+            dispatcher = Dispatcher(self.plane, await self.plane.feed.head())
             task = asyncio.create_task(dispatcher.run(), name="tenure dispatcher")
             self._dispatch = _RunningDispatcher(dispatcher, task)
         return self._dispatch.dispatcher
@@ -213,7 +198,7 @@ class Relay:
         self, route: DestinationRoute, dispatcher: Dispatcher, watch: DestinationWatch
     ) -> None:
         """Deliver events to one destination while this process leads."""
-        plane, skipped, most = self._plane, NONE_SKIPPED, route.page
+        plane, skipped, most = self.plane, NONE_SKIPPED, route.page
         route = replace(route, page=min(FIRST_PAGE, most))
         while self.leader.leads and not plane.pause.why:
             number, count, began = watch.wakeup.number, dispatcher.count, plane.store.now()
@@ -246,7 +231,7 @@ class Relay:
 
     def _wait(self, result: DeliveryResult, watch: DestinationWatch) -> float:
         """How long a destination waits for a wakeup before it polls."""
-        plane = self._plane
+        plane = self.plane
         if result.backs_off or result.read_to is None or watch.newest_own > result.read_to:
             wait = POLL_SECONDS
         elif result.parked:  # a caller may request a replay from another process

@@ -1,11 +1,11 @@
-"""How long the outbox keeps an event.
+"""Drops events from the outbox by two rules.
 
 Rule 1: an event that no destination needs any more is dropped when it is a day old.
 Rule 2: a tenant has a bounded number of events, and so have all tenants together.  Beyond the bound
 the oldest events of the tenant are dropped, delivered or not.  If all tenants together have too
 many, the tenants that have most lose theirs first.
 
-A destination needs the events of its own tenant that it subscribes to and that lie beyond its
+A destination needs the events of its own tenant that it subscribes to and that lie after its
 cursor.  So a destination that accepts nothing keeps only those events in the outbox, up to the
 bound of its tenant.  The commit that drops an undelivered event counts it as missed.
 """
@@ -30,7 +30,7 @@ from tenure.delivery.outbox import DestinationRoute
 from tenure.ports.store import Change, Drop, Put, Set
 from tenure.reconcilers.leader import Leader
 
-log = logging.getLogger("tenure.reconcilers")
+log = logging.getLogger("tenure.delivery")
 PAGE = 500
 """Events that are read together and dropped in one commit."""
 IDLE_PAGES_MAX = 20
@@ -96,14 +96,14 @@ class Retention:
         self._routes = routes
         self._counts = EventCounts()
         self._walk_position = 0
-        """Position up to which this walk over old events has come; 0: at the beginning."""
+        """Position at which the next round continues to read old events; 0: at the oldest."""
         self._missed_events = Counter[str]()
         """Events that each destination has missed in this round."""
         self._ends_at = 0.0
         """When this round ends, by the clock of the loop."""
 
     async def trim(self) -> TrimResult:
-        """Do one round.  StaleToken if another process leads by now; then nothing was written."""
+        """Do one round.  StaleToken if another process leads now; then nothing was written."""
         first = await self._plane.store.list_events(limit=1)
         if not first:
             return TrimResult()
@@ -129,7 +129,7 @@ class Retention:
         return asyncio.get_running_loop().time() >= self._ends_at
 
     async def _subscribers(self) -> "Subscribers":
-        """Every destination with a cursor, read in an order that finds the route of each cursor."""
+        """Every destination with a cursor; cursors are read first, so that each finds its route."""
         cursors = [row async for row in every(self._plane.store, CursorRecord)]
         routes = await self._routes()
         return Subscribers(cursors, routes)
@@ -181,8 +181,8 @@ class Retention:
     async def _excess(self, first: OutboxRecord) -> Counter[str]:
         """How many events each tenant has beyond its bound.
 
-        Positions grow by one or more for each event, so only where they span a bound can a tenant
-        have more.  Counts are followed from half of that on: near the bound they are known.
+        Positions grow by at least one for each event.  So if all positions span less than a bound,
+        no tenant has more events than it, and nothing is counted.  Counting starts at half a bound.
         """
         _, tenant_max, all_max = self.limits
         span = await self._plane.feed.head() - first.position
@@ -261,7 +261,7 @@ class Subscribers:
             yield from (one for one in self._of_tenant.get(tenant, ()) if one.needs(row))
 
     def mark(self, tenant: str, position: int) -> Put | Set:
-        """The row that says that events of a tenant up to this position may be gone."""
+        """The row which records that events of a tenant up to this position may be dropped."""
         name = trimmed_cursor(tenant)
         if tenant not in self.marks:
             return delivery_rows.put_cursor(name, position=position)

@@ -1,1 +1,1 @@
-"""Reconcilers: each file keeps one sentence true, from level and never from events."""
+"""Reconcilers: each module keeps one sentence true by comparing states, never by reading events."""

@@ -19,9 +19,10 @@ SENTENCE = "No operation waits for an acknowledgement that cannot come."
 NAME = "acknowledgements"
 REPORT_AFTER_SECONDS = 60.0
 """How long an acknowledgement may be missing before it is reported."""
-CONTINUES = "; it is gone, and the operation goes on"
+CONTINUES = "; the subscriber was deleted, and the operation goes on"
 CONTINUES_LATER = (
-    "; it is gone, and the operation goes on when a process of the newer release leads"
+    "; the subscriber was deleted, and the operation goes on when a process of the newer release"
+    " leads"
 )
 
 
@@ -31,28 +32,28 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     seen = fixed = 0
     async for row in every(plane.store, AwaitedRecord, {"acknowledged_at": None}):
         seen += 1
-        fate = await acknowledgements.wait_state_of(plane, row)
-        if fate is WaitState.WAITS:
+        wait_state = await acknowledgements.wait_state_of(plane, row)
+        if wait_state is WaitState.WAITS:
             if row.since <= plane.store.now() - REPORT_AFTER_SECONDS:
                 await _report(plane, term, row)
         elif not term.read_only and fixed < limit:
             caller = Caller(row.tenant, f"reconciler {term.reconciler}", Role.OPERATOR)
-            ended = await acknowledgements.close_wait(plane, caller, row, fate)
-            fixed += ended
-            if fate is WaitState.GONE:
-                await _report(plane, term, row, CONTINUES if ended else CONTINUES_LATER)
+            is_closed = await acknowledgements.close_wait(plane, caller, row, wait_state)
+            fixed += is_closed
+            if wait_state is WaitState.GONE:
+                await _report(plane, term, row, CONTINUES if is_closed else CONTINUES_LATER)
     await term.settle_unseen()
     return Tick(seen, fixed)
 
 
-async def _report(plane: Plane, term: Term, row: AwaitedRecord, done: str = "") -> None:
+async def _report(plane: Plane, term: Term, row: AwaitedRecord, effect: str = "") -> None:
     operation, subscription = row.operation, row.subscription
     known = await plane.store.find(SubscriptionRecord, (subscription,))
     name = subscription if known is None else known.name
     await term.report(
         FindingKind.CONFIRMED, f"{operation} {subscription}",
-        f"operation {operation} waits for the acknowledgement of {name}"
-        f" since {in_utc(row.since)}{done}",
+        f"operation {operation} has waited for the acknowledgement of {name}"
+        f" since {in_utc(row.since)}{effect}",
         about=FindingSubject(row.tenant, row.agent),
         details={"operation": operation, "subscription": subscription, "since": row.since},
     )  # fmt: skip

@@ -28,7 +28,7 @@ class ProviderBreaker:
     """The answers and timeouts of one pass of one reconciler, by provider."""
 
     def __init__(self, plane: Plane, reconciler: str) -> None:
-        """Begin a pass; the process remembers which calls timed out in the last one."""
+        """Start a pass; `plane.reconcile_state` has the calls that timed out in the last one."""
         self._last_pass = plane.reconcile_state.hung.get(reconciler, {})
         self._this_pass = plane.reconcile_state.hung[reconciler] = {}
         self._answers = Counter[str]()

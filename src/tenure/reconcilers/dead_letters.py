@@ -31,8 +31,8 @@ class _Streams:
     why: str
     since: float
     count: int = 0
-    given_up: int = 0
-    """How many of the streams wait for an operator."""
+    without_retry: int = 0
+    """How many of the streams wait for an operator, who replays or discards them."""
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
@@ -46,7 +46,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
         one = parked.setdefault(row.destination, fresh)
         one.since = min(one.since, row.since)
         one.count += 1
-        one.given_up += row.due_at is None
+        one.without_retry += row.due_at is None
     before = plane.store.now() - REPORT_AFTER_SECONDS
     async for cursor in every(plane.store, CursorRecord):
         streams = parked.pop(cursor.destination, None)
@@ -77,21 +77,21 @@ async def _report(
     details: dict[str, object] = {"destination": destination}
     what: list[str] = []
     if failing_since is not None:
-        what.append(f"takes nothing since {in_utc(failing_since)}: {cursor.why}")
+        what.append(f"has accepted nothing since {in_utc(failing_since)}: {cursor.why}")
         details["failing_since"] = failing_since
     agent = ""
     if streams is not None:
         letters = await plane.store.count_rows(LetterRecord, {"destination": destination})
         agent = streams.agent if streams.count == 1 else ""
-        tried = "replay or discard them" if streams.given_up else "they are tried again"
+        advice = "replay or discard them" if streams.without_retry else "they are sent again later"
         whose = f"of {streams.count} agents" if streams.count > 1 else "of one agent"
         what.append(
-            f"has not taken {letters} events {whose} since {in_utc(streams.since)}:"
-            f" {streams.why}; {tried}"
+            f"has not accepted {letters} events {whose} since {in_utc(streams.since)}:"
+            f" {streams.why}; {advice}"
         )
         details |= {"letters": letters, "parked": streams.count, "since": streams.since}
     if cursor.missed:
-        what.append(f"has missed {cursor.missed} events, which are no longer kept")
+        what.append(f"has missed {cursor.missed} events, which are no longer stored")
         details["missed"] = cursor.missed
     await term.report(
         FindingKind.CONFIRMED, destination, f"{name} {', and '.join(what)}",

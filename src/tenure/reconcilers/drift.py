@@ -7,8 +7,8 @@ other missing resource is made again under its own key.  Nothing is repaired at 
 and a repair that fails is retried with growing pauses.  A provider that cannot be reached is a
 finding too, since its resources are not verified.
 
-`tenure.app.safety.standing` decides which runtimes are replaced.  It leaves runtimes of agents that
-seem to be deleted or suspended elsewhere.
+`tenure.app.safety.agent_condition` decides which runtimes are replaced.  Runtimes of agents that
+seem to be deleted or suspended elsewhere are not replaced.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from tenure.app.agents.views import holdings_of, stored_spec
 from tenure.app.operations.handle import load_handle
 from tenure.app.plane import Plane
 from tenure.app.safety import findings
-from tenure.app.safety.standing import (
+from tenure.app.safety.agent_condition import (
     CREDENTIALS,
     RUNTIME,
+    AgentCondition,
     AgentResource,
-    Standing,
-    held_by,
-    is_at_rest,
+    condition_of,
+    is_idle,
     is_open,
-    standing,
+    resources_of,
 )
 from tenure.core.agent import AgentState
 from tenure.core.errors import CallerError, ProviderError, Rejected
@@ -51,22 +51,22 @@ SOON_SECONDS = 3.0
 """From the first sighting to the second."""
 SIGHTINGS = 2
 LAPSE_SECONDS = 7 * 86_400.0
-"""How long before its end the lapse of a registration is reported."""
+"""How long before a registration lapses that is reported."""
 DELETED_ELSEWHERE = (
-    "the agent looks deleted elsewhere, perhaps since the backup that was restored."
-    " Nothing of it is made anew: tenure agent delete {name}"
+    "the agent seems to be deleted elsewhere, perhaps after the backup that was restored."
+    " None of its resources is made again: tenure agent delete {name}"
 )
 SUSPENDED_ELSEWHERE = (
-    "its credentials are shut: the agent looks suspended elsewhere, perhaps since the backup that"
-    " was restored. It is not started again: tenure agent suspend {name}, and tenure agent resume"
-    " {name} if it shall run"
+    "its credentials are closed: the agent seems to be suspended elsewhere, perhaps after the"
+    " backup that was restored. It is not started again: tenure agent suspend {name}, then tenure"
+    " agent resume {name} if it is to run"
 )
 CLOSED_ELSEWHERE = (
-    "are shut: the agent looks suspended elsewhere, perhaps since the backup that was restored. It"
-    " is READY, and is given none: tenure agent suspend {name}, and tenure agent resume {name} if"
-    " it shall run"
+    "are closed: the agent seems to be suspended elsewhere, perhaps after the backup that was"
+    " restored. It is READY and gets no credentials: tenure agent suspend {name}, then tenure agent"
+    " resume {name} if it is to run"
 )
-NOT_VERIFIED = "it is not replaced before all else of the agent is seen as recorded"
+NOT_VERIFIED = "it is not replaced before all other resources of the agent are verified"
 
 Difference = tuple[FindingKind, str, bool]
 """The kind of a finding, its text, and whether the difference can be repaired."""
@@ -81,24 +81,24 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     breaker = ProviderBreaker(plane, NAME)
     uids.sort(key=breaker.order_of)
     fixed, verified = 0, set[str]()
-    again: list[float] = []
+    retry_times: list[float] = []
     for start in range(0, len(uids), AT_ONCE):
-        looks = [_check_agent(plane, term, uid, breaker) for uid in uids[start : start + AT_ONCE]]
-        for uid, (sure, repaired, later) in zip(
-            uids[start:], await asyncio.gather(*looks), strict=False
+        checks = [_check_agent(plane, term, uid, breaker) for uid in uids[start : start + AT_ONCE]]
+        for uid, (is_verified, repaired, retry_at) in zip(
+            uids[start:], await asyncio.gather(*checks), strict=False
         ):
             fixed += repaired
-            again += [] if later is None else [later]
-            if sure:
+            retry_times += [] if retry_at is None else [retry_at]
+            if is_verified:
                 verified.add(uid)
     for row in open_findings:
-        if row.agent in verified or not await _is_held(plane, row):
+        if row.agent in verified or not await _has_resource(plane, row):
             await term.settle(row)
-    return Tick(len(uids), fixed, min(again, default=None))
+    return Tick(len(uids), fixed, min(retry_times, default=None))
 
 
-async def _is_held(plane: Plane, finding: FindingRecord) -> bool:
-    """Whether, by our records, the agent still holds the resource of this finding."""
+async def _has_resource(plane: Plane, finding: FindingRecord) -> bool:
+    """Whether, by our records, the agent still has the resource of this finding."""
     holds = await holdings_of(plane, finding.tenant, finding.agent)
     return any(one.key == finding.resource for some in holds.values() for one in some)
 
@@ -117,23 +117,23 @@ async def _check_agent(
 ) -> tuple[bool, int, float | None]:
     """Whether the agent was checked completely, how many repairs were made, when to check again."""
     row = await plane.store.find(AgentRecord, (uid,))
-    if row is None or not is_at_rest(row):
+    if row is None or not is_idle(row):
         return row is None, 0, None  # an operation works on the agent and changes its resources
     if row.state not in {AgentState.READY, AgentState.SUSPENDED}:
         return True, 0, None
-    everything = [await _inspect(plane, one, breaker) for one in await held_by(plane, row)]
+    everything = [await _inspect(plane, one, breaker) for one in await resources_of(plane, row)]
     is_open_now, error = await _is_open(plane, row, everything, breaker)
-    stands = standing(row, everything, is_open=is_open_now)
-    if stands is Standing.CLOSED and await _has_changed(plane, row):
+    condition = condition_of(row, everything, is_open=is_open_now)
+    if condition is AgentCondition.CLOSED and await _has_changed(plane, row):
         return False, 0, None
-    not_repaired = _slots_not_repaired(row, everything, stands)
-    credentials_difference = _credentials_difference(row, everything, stands, error)
-    sure, fixed, again = is_open_now is not None, 0, None
+    not_repaired = _slots_not_repaired(row, everything, condition)
+    credentials_difference = _credentials_difference(row, everything, condition, error)
+    is_verified, fixed, retry_at = is_open_now is not None, 0, None
     for resource in everything:
         if resource.seen is None:
-            sure = False
+            is_verified = False
             if resource.error:
-                text = f"cannot be asked: {resource.error}"
+                text = f"cannot be verified: {resource.error}"
                 await _report_only(
                     plane, term, row, resource, kind=FindingKind.UNVERIFIABLE, text=text
                 )
@@ -149,10 +149,10 @@ async def _check_agent(
         elif repairable and _may_repair(term, row):
             repaired, later = await _repair(plane, term, row, resource, text)
             fixed += repaired
-            again = later if again is None else min(again, later or again)
+            retry_at = later if retry_at is None else min(retry_at, later or retry_at)
         else:
             await _report_only(plane, term, row, resource, kind=kind, text=text)
-    return sure, fixed, again
+    return is_verified, fixed, retry_at
 
 
 async def _inspect(
@@ -182,8 +182,8 @@ async def _is_open(
     uid = row.uid
     if row.state != AgentState.READY:
         return True, ""
-    hung = any(one.slot == CREDENTIALS and one.error == NO_ANSWER for one in everything)
-    if hung or breaker.skips(CREDENTIALS, uid):
+    timed_out = any(one.slot == CREDENTIALS and one.error == NO_ANSWER for one in everything)
+    if timed_out or breaker.skips(CREDENTIALS, uid):
         return None, ""
     try:
         async with breaker.call(CREDENTIALS, uid):
@@ -201,25 +201,25 @@ async def _has_changed(plane: Plane, row: AgentRecord) -> bool:
 
 
 def _slots_not_repaired(
-    row: AgentRecord, everything: Sequence[AgentResource], stands: Standing
+    row: AgentRecord, everything: Sequence[AgentResource], condition: AgentCondition
 ) -> Mapping[str, str]:
     """Slots in which a missing resource is not made again, with the reason."""
     if row.state != AgentState.READY:
         return {}
-    match stands:
-        case Standing.RUNS | Standing.NEEDS_RUNTIME:
+    match condition:
+        case AgentCondition.RUNS | AgentCondition.NEEDS_RUNTIME:
             return {}
-        case Standing.DELETED:
+        case AgentCondition.DELETED:
             gone = [one.slot for one in everything if one.is_gone]
             return dict.fromkeys(gone, DELETED_ELSEWHERE.format(name=row.name))
-        case Standing.CLOSED:
+        case AgentCondition.CLOSED:
             return {RUNTIME: SUSPENDED_ELSEWHERE.format(name=row.name)}
-        case Standing.UNVERIFIED:
+        case AgentCondition.UNVERIFIED:
             return {RUNTIME: NOT_VERIFIED}
 
 
 def _credentials_difference(
-    row: AgentRecord, everything: Sequence[AgentResource], stands: Standing, error: str
+    row: AgentRecord, everything: Sequence[AgentResource], condition: AgentCondition, error: str
 ) -> Difference | None:
     """The difference of an agent's credentials that exist; None if they are as recorded.
 
@@ -227,9 +227,9 @@ def _credentials_difference(
     """
     if any(one.is_dead for one in everything):
         return None
-    if stands is Standing.CLOSED:
+    if condition is AgentCondition.CLOSED:
         return FindingKind.DRIFT, CLOSED_ELSEWHERE.format(name=row.name), False
-    text = f"are there, and whether the agent is open cannot be told: {error}"
+    text = f"exist, and it is unknown whether the agent is open: {error}"
     return (FindingKind.UNVERIFIABLE, text, False) if error else None
 
 
@@ -246,16 +246,16 @@ def _difference(
                     return FindingKind.CONFIRMED, f"lapses in {max(0.0, left) / 3_600:.0f} h", False
             return None
         case Presence.FOREIGN:
-            return FindingKind.UNVERIFIABLE, "is somebody else's now", False
+            return FindingKind.UNVERIFIABLE, "belongs to another owner now", False
         case Presence.BROKEN if resource.slot == RUNTIME:
             return FindingKind.DRIFT, "has died", row.state == AgentState.READY
         case Presence.ABSENT if resource.slot == RUNTIME:
             return FindingKind.DRIFT, "is gone", row.state == AgentState.READY
         case Presence.BROKEN:
-            text = "is broken: delete the agent and create it anew"
+            text = "is broken: delete the agent and create it again"
             return FindingKind.DRIFT, text, False
         case Presence.ABSENT:
-            return FindingKind.DRIFT, "was deleted behind our back", True
+            return FindingKind.DRIFT, "was deleted at its provider", True
 
 
 def _may_repair(term: Term, row: AgentRecord) -> bool:
@@ -311,15 +311,15 @@ async def _repair(
     """Repair the resource at the second sighting; retry a failed repair with growing pauses."""
     now = plane.store.now()
     before = await findings.find(plane, term.reconciler, _subject(row, resource))
-    so_far = _attempts_of(before)
-    attempts, again_at = int(so_far.get("attempts", 0)), float(so_far.get("again_at", 0.0))
+    earlier = _attempts_of(before)
+    attempts, again_at = int(earlier.get("attempts", 0)), float(earlier.get("again_at", 0.0))
     # At the last sighting the provider was not called, or did not answer.
-    unsure = before is None or before.kind == FindingKind.UNVERIFIABLE
-    if before is None or unsure or before.sightings + 1 < SIGHTINGS:
-        await _report(term, row, resource, FindingKind.DRIFT, text, **so_far)
+    was_unverified = before is None or before.kind == FindingKind.UNVERIFIABLE
+    if before is None or was_unverified or before.sightings + 1 < SIGHTINGS:
+        await _report(term, row, resource, FindingKind.DRIFT, text, **earlier)
         return 0, now + SOON_SECONDS
     if now < again_at:
-        await _report(term, row, resource, FindingKind.DRIFT, text, **so_far)
+        await _report(term, row, resource, FindingKind.DRIFT, text, **earlier)
         return 0, again_at
     again_at = now + DRIFT_REPAIR.delay_seconds(attempts)
     attempt: dict[str, object] = {"attempts": attempts + 1, "again_at": again_at}
@@ -332,7 +332,7 @@ async def _repair(
         attempt["error"] = str(error)
         text = f"{text}; it could not be made again"
         if isinstance(error, Rejected) and resource.slot != RUNTIME:
-            text += ": if that stays so, delete the agent and create it anew"
+            text += ": if this continues, delete the agent and create it again"
         await _report(term, row, resource, FindingKind.DRIFT, text, **attempt)
         return 0, again_at
     await _report(
@@ -356,7 +356,7 @@ async def _repeat_step(plane: Plane, row: AgentRecord, resource: AgentResource) 
     """
     operation = await load_handle(plane.store, plane.catalogue, plane.id, resource.operation)
     if operation is None or operation.state not in OPERATION.final:
-        raise Rejected(f"operation {resource.operation}, which made it, is not over")
+        raise Rejected(f"operation {resource.operation}, which made it, has not ended")
     current = await plane.store.find(AgentRecord, (row.uid,))
     if current is None or current.generation != row.generation:
         raise Rejected("the agent has changed since it was checked")

@@ -45,7 +45,7 @@ class Reconciler(Protocol):
     SENTENCE: str
 
     def tick(self, plane: Plane, *, limit: int, term: Term) -> Awaitable[Tick]:
-        """Make one pass: compare and repair.  It is level-based, so it may run at any time."""
+        """Make one pass: compare states and repair.  It may run at any time."""
         ...
 
 
@@ -163,7 +163,7 @@ class Driver:
         """
         if name and name not in RECONCILERS:
             known = ", ".join(RECONCILERS)
-            raise Invalid(f"name: there is no reconciler {name!r}; known are {known}")
+            raise Invalid(f"name: there is no reconciler {name!r}; the reconcilers are {known}")
         if not dry_run and not await self.leader.take_over():
             raise _not_leading()
         names = [name] if name else list(RECONCILERS)

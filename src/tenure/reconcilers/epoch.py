@@ -1,4 +1,4 @@
-"""Every process is in the epoch that its plane is in.
+"""Keeps true: every process is in the epoch that its plane is in.
 
 Unlike the other reconcilers it runs in every process, not only in the leader: a process that does
 not know of a restore would continue in the old epoch.  It also writes a watermark of the audit log
@@ -34,7 +34,7 @@ async def following(plane: Plane, *, clock: Clock, seconds: float) -> AsyncItera
             yield
     finally:
         try:
-            await epochs.note(plane)
+            await epochs.record_audit_head(plane)
         except StoreError as error:
             log.warning("the watermark of the audit log was not written: %s", error)
         except StoreRewound as error:
@@ -53,10 +53,10 @@ async def _follow(plane: Plane, clock: Clock, seconds: float) -> None:
 async def tick(plane: Plane) -> None:
     """Follow the plane's epoch; stop if its store went backwards; write the watermark."""
     try:
-        if await epochs.follow(plane) or await epochs.pause_if_rewound(plane):
+        if await epochs.follow_epoch(plane) or await epochs.pause_if_rewound(plane):
             log.critical("the plane is paused: %s", plane.pause.why)
             await plane.engine.stop()
-        await epochs.note(plane)
+        await epochs.record_audit_head(plane)
     except StoreRewound as error:
         await _stop(plane, error)
 

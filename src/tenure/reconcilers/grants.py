@@ -1,7 +1,8 @@
 """No grant outlives its granter.
 
-Each thing that an agent owns or grants has an edge, and the agent's deletion ends its edges.  If an
-edge remains although its owner is deleted, this reconciler ends the edge and the thing it leads to.
+Each thing that an agent owns or has granted has an edge, and the agent's deletion removes its
+edges.  If an edge remains although its owner is deleted, this reconciler removes the edge and its
+target.
 """
 
 from tenure.app.agents import cascade
@@ -25,10 +26,10 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     seen = fixed = 0
     cursor = plane.reconcile_state.cursors.get(NAME, "  ")
     owner, kind, target = cursor.split(" ", 2)
-    began_at_the_start = not owner
+    started_at_first = not owner
     known: dict[str, bool] = {}
     breaker = ProviderBreaker(plane, NAME)
-    put_off: list[EdgeRecord] = []
+    deferred: list[EdgeRecord] = []
     while fixed < limit:
         rows = await plane.store.list_rows(
             EdgeRecord, {}, after=(owner, kind, target), limit=PAGE_MAX
@@ -42,7 +43,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             if known[owner]:
                 continue
             if breaker.order_of(_subject(row)):
-                put_off.append(row)
+                deferred.append(row)
             else:
                 fixed += await _end_edge(plane, term, row, breaker)
         if len(rows) < PAGE_MAX:
@@ -50,21 +51,21 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             break
         if seen >= limit * PAGE_MAX:
             break
-    for row in sorted(put_off, key=lambda one: breaker.order_of(_subject(one))):
+    for row in sorted(deferred, key=lambda one: breaker.order_of(_subject(one))):
         fixed += await _end_edge(plane, term, row, breaker)
     plane.reconcile_state.cursors[NAME] = f"{owner} {kind} {target}" if owner else "  "
-    await _settle(plane, term, whole=began_at_the_start and not owner and breaker.is_complete)
+    await _settle(plane, term, is_complete=started_at_first and not owner and breaker.is_complete)
     return Tick(seen, fixed)
 
 
-async def _settle(plane: Plane, term: Term, *, whole: bool) -> None:
+async def _settle(plane: Plane, term: Term, *, is_complete: bool) -> None:
     """Resolve findings that a complete pass has not reported again, or whose edge is gone.
 
     An edge that may not end yet is not reported: it waits, as the deletion of its owner would.
     """
     for row in await findings.list_open(plane, term.reconciler):
         edge = (row.agent, str(findings.body_of(row).get("edge", "")), row.resource)
-        if whole or await plane.store.find(EdgeRecord, edge) is None:
+        if is_complete or await plane.store.find(EdgeRecord, edge) is None:
             await term.settle(row)
 
 
@@ -73,9 +74,9 @@ def _subject(row: EdgeRecord) -> str:
 
 
 async def _end_edge(plane: Plane, term: Term, row: EdgeRecord, breaker: ProviderBreaker) -> int:
-    """End this edge; returns 1, or 0 if it was not ended."""
+    """End this edge; return 1, or 0 if it was not ended."""
     owner, kind, target = row.owner, row.kind, row.target
-    what = f"{kind} {target} is still there, and agent {owner}, who granted it, is deleted"
+    what = f"{kind} {target} still exists, and agent {owner}, which granted it, is deleted"
     about, details = FindingSubject(row.tenant, owner, target), {"edge": kind}
     subject = _subject(row)
     if term.read_only:
@@ -92,6 +93,6 @@ async def _end_edge(plane: Plane, term: Term, row: EdgeRecord, breaker: Provider
         )
         return 0
     if gone:
-        done = f"{what}; it was taken away"
-        await term.report(FindingKind.CONFIRMED, subject, done, about=about, details=details)
+        what = f"{what}; it was removed"
+        await term.report(FindingKind.CONFIRMED, subject, what, about=about, details=details)
     return int(gone)

@@ -1,4 +1,4 @@
-"""Nothing that arrives after its key was burned stays.
+"""Removes resources that appear after their key was burned.
 
 If a provider does not burn keys, a call that was sent before its operation was undone can be
 applied after the undo.  So every burned key has a tombstone and is inspected until it was absent
@@ -36,14 +36,14 @@ async def tick(plane: Plane, *, limit: int = 0, term: Term | None = None) -> Tic
     del limit
     term = term or Term(plane, NAME)
     seen = fixed = 0
-    whole = True
+    is_complete = True
     breaker = ProviderBreaker(plane, NAME)
     async for stone in _list_tombstones(plane, breaker):
         seen += 1
         late = await _check(plane, term, stone, breaker)
-        whole = whole and late is not None
+        is_complete = is_complete and late is not None
         fixed += late or 0
-    if whole:
+    if is_complete:
         await term.settle_unseen()
     return Tick(seen, fixed)
 
@@ -52,13 +52,13 @@ async def _list_tombstones(
     plane: Plane, breaker: ProviderBreaker
 ) -> AsyncIterator[TombstoneRecord]:
     """Every tombstone; those whose inspection timed out in the last pass come last."""
-    put_off: list[TombstoneRecord] = []
+    deferred: list[TombstoneRecord] = []
     async for stone in every(plane.store, TombstoneRecord, {}):
         if breaker.order_of(_name(stone)):
-            put_off.append(stone)
+            deferred.append(stone)
         else:
             yield stone
-    for stone in sorted(put_off, key=lambda one: breaker.order_of(_name(one))):
+    for stone in sorted(deferred, key=lambda one: breaker.order_of(_name(one))):
         yield stone
 
 
@@ -96,28 +96,30 @@ async def _inspect(
 ) -> int:
     presence = (await provider.inspect(key)).presence
     late = presence not in {Presence.ABSENT, Presence.FOREIGN}
-    passed = stone.until <= plane.store.now()
+    is_window_over = stone.until <= plane.store.now()
     if late:
-        log.warning("%s turned up after it was removed; it is removed again", key.text)
-        await _report(term, key, lies=passed)
+        log.warning("resource %s exists after it was removed; removing it again", key.text)
+        await _report(term, key, after_window=is_window_over)
     if term.read_only:
         return 0
     if late:
         await provider.remove(key)
     absences = 0 if late else stone.absences + 1
-    over = passed and absences >= ABSENCES_MIN
-    write = tombstones.drop_tombstone(stone) if over else tombstones.count_absences(stone, absences)
+    is_done = is_window_over and absences >= ABSENCES_MIN
+    write = (
+        tombstones.drop_tombstone(stone) if is_done else tombstones.count_absences(stone, absences)
+    )
     guard = tombstones.tombstone_is_unchanged(stone)
     await plane.store.commit(Change("", (guard,), (write,)))
     return int(late)
 
 
-async def _report(term: Term, key: ResourceKey, *, lies: bool) -> None:
-    """Report a late arrival; one after the window means that the provider does not remove."""
-    kind = FindingKind.DRIFT if lies else FindingKind.CONFIRMED
-    what = f"{key.slot} {key.text} turned up after it was removed; it is removed again"
-    if lies:
-        what = f"provider {key.slot} says that {key.text} was removed, and it is still there"
+async def _report(term: Term, key: ResourceKey, *, after_window: bool) -> None:
+    """Report a late arrival; one after the window means that the provider does not remove it."""
+    kind = FindingKind.DRIFT if after_window else FindingKind.CONFIRMED
+    what = f"{key.slot} {key.text} exists after it was removed; it is removed again"
+    if after_window:
+        what = f"provider {key.slot} reports that {key.text} was removed, and it still exists"
     await term.report(
         kind, key.text, what, about=FindingSubject(key.tenant, key.agent, key.text),
         details={"provider": key.slot},

@@ -47,7 +47,7 @@ class Leader:
         return lease_rows.lease_has_token(self._key[0], self.token)
 
     async def renew(self) -> bool:
-        """Take or renew the lease; returns whether this process has it."""
+        """Take or renew the lease; return whether this process has it."""
         async with self._lock:
             return await self._renew(from_others=False)
 
@@ -68,14 +68,14 @@ class Leader:
             first = LeaseRecord(self._key[0], self._holder, token=token, until=until)
             change = Change("", (), (lease_rows.put_lease(first),))
         else:
-            mine = row.token == self.token and row.holder == self._holder
-            if not (mine or from_others) and row.until >= now:
+            is_ours = row.token == self.token and row.holder == self._holder
+            if not (is_ours or from_others) and row.until >= now:
                 self.token = 0
                 return False
-            token = row.token + (0 if mine else 1)
-            if mine or from_others:
+            token = row.token + (0 if is_ours else 1)
+            if is_ours or from_others:
                 guard = lease_rows.lease_has_token(row.name, row.token)
-            else:  # by the store's clock at its commit
+            else:  # it must have lapsed by the store's clock at the commit
                 guard = lease_rows.lease_has_lapsed(row, now)
             after = LeaseRecord(row.name, self._holder, token=token, until=until)
             change = Change("", (guard,), (lease_rows.set_lease(after),))

@@ -17,27 +17,27 @@ from tenure.reconcilers.term import NOBODY, Term, Tick
 
 SENTENCE = "No lease outlives its holder."
 NAME = "leases"
-KEPT_SECONDS = 300.0
-"""How long the row of a lapsed lease is kept, for operators who want to read it."""
+RETENTION_SECONDS = 300.0
+"""How long the row of a lapsed lease stays, for operators who want to read it."""
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
     """Drop the rows of leases that lapsed some minutes ago."""
     term = term or Term(plane, NAME)
     seen = fixed = 0
-    before = plane.store.now() - KEPT_SECONDS
+    before = plane.store.now() - RETENTION_SECONDS
     async for row in every(plane.store, LeaseRecord):
         seen += 1
         if row.name.startswith(PREFIX) or row.until >= before:
             continue
-        done = ""
+        effect = ""
         if not term.read_only and fixed < limit:
             guard = lease_rows.lease_has_lapsed(row, before)
             change = Change("", (guard,), (lease_rows.drop_lease(row.name),))
             if await plane.store.commit(change) is not None:
-                continue  # it was renewed after all
-            fixed, done = fixed + 1, "; it was dropped"
-        what = f"lease {row.name} has lapsed at {in_utc(row.until)}, its holder is gone{done}"
+                continue  # it was renewed meanwhile
+            fixed, effect = fixed + 1, "; it was dropped"
+        what = f"lease {row.name} lapsed at {in_utc(row.until)}: its holder is gone{effect}"
         await term.report(FindingKind.CONFIRMED, row.name, what, about=NOBODY)
     await term.settle_unseen()
     return Tick(seen, fixed)

@@ -1,6 +1,7 @@
 """Every open operation moves, waits or is reported.
 
-A stuck operation needs an operator and is reported until it is helped.  An overdue operation, which
+A stuck operation needs an operator and is reported until it is resolved.  An overdue operation,
+which
 was due long ago and has not moved since, is reported and woken.  An abandoned operation was
 reported in the commit that recorded its end; that finding stays open until none of its resources is
 left.  An operation whose records lie in the future is reported too: the clock was set back since,
@@ -107,9 +108,9 @@ async def _report_ahead(term: Term, row: OperationRecord) -> None:
     until = max(_recorded_at(row), row.due_at or 0.0)
     await term.report(
         FindingKind.CONFIRMED, name,
-        f"operation {name} ({row.plan_name!s}) has records of a time yet to come: the clock was set"
-        f" back since, and it may stand until {in_utc(until)}, from when its deadlines count; set"
-        " the clock right if it is wrong now, or cancel the operation",
+        f"operation {name} ({row.plan_name!s}) has records with a future time: the clock was set"
+        f" back since. The operation may not continue before {in_utc(until)}, and its deadlines"
+        " count from then. Correct the clock if it is wrong now, or cancel the operation",
         about=FindingSubject(row.tenant, row.agent),
         details={"operation": name, "until": until},
     )  # fmt: skip

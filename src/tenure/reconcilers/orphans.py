@@ -45,12 +45,14 @@ CHUNK = 100
 REST_SECONDS = 0.012
 """Pause after each chunk, if others have committed since the chunk before."""
 GRACE_SECONDS = LATE_SECONDS
-"""How old a resource must be to be removed: a call that made it may still be under way."""
+"""How old a resource must be to be removed: the call that made it may still be in progress."""
 SIGHTINGS = 2
 APART_SECONDS = 10.0
 """The least time between the first sighting and the removal."""
 CAP_LEAST, CAP_SHARE = 5, 0.1
-"""If more orphans than this are found, something else is wrong, and none is removed."""
+"""If more orphans than 5 and than a tenth of all resources are found, none is removed: something
+else must be wrong.
+"""
 SILENT_SECONDS = 60.0
 """How long a provider may take for the next part of its list."""
 SUSPECTS_MAX = 10_000
@@ -59,7 +61,7 @@ REPORTED_MAX = 100
 
 
 class OrphanVerdict(StrEnum):
-    """What our records say about a resource that no living agent claims."""
+    """The verdict of our records on a resource that no living agent claims."""
 
     LIVING = "living"
     ORPHAN = "orphan"
@@ -155,7 +157,7 @@ async def _compare(
     chunk: list[OwnedResource] = []
     commits = plane.commits.number
     try:
-        async with asyncio.timeout(SILENT_SECONDS) as patience:
+        async with asyncio.timeout(SILENT_SECONDS) as timeout:
             async for owned in provider.list_owned(plane.id):
                 chunk.append(owned)
                 if len(chunk) >= CHUNK:
@@ -163,7 +165,7 @@ async def _compare(
                     chunk = []
                     commits, before = plane.commits.number, commits
                     await asyncio.sleep(REST_SECONDS if commits != before else 0)
-                    patience.reschedule(loop.time() + SILENT_SECONDS)
+                    timeout.reschedule(loop.time() + SILENT_SECONDS)
     except (ProviderError, TimeoutError) as error:
         progress.is_complete = False
         await term.report(
@@ -220,7 +222,7 @@ async def _judge_by_records(
     if not burned and not deleted:
         return JudgedSuspect(suspect, OrphanVerdict.LIVING, "", *known)
     if operation.ended_at is None:
-        return JudgedSuspect(suspect, OrphanVerdict.LIVING, "its operation is under way", *known)
+        return JudgedSuspect(suspect, OrphanVerdict.LIVING, "its operation is open", *known)
     where = (str(intent.operation), intent.step)
     if await plane.store.find(TombstoneRecord, where) is not None:
         return JudgedSuspect(suspect, OrphanVerdict.WATCHED, "", *known)
@@ -234,7 +236,7 @@ async def _report_unknown(term: Term, unknown: Sequence[JudgedSuspect], overflow
         slot, owned = one.suspect
         await term.report(
             FindingKind.UNVERIFIABLE, f"{slot} {owned.key}",
-            f"{slot} {owned.key} carries our label, and {one.why}; it is left alone",
+            f"{slot} {owned.key} is labelled as ours, and {one.why}; it is not removed",
             about=one.about, details={"provider": slot, "generation": owned.generation},
         )  # fmt: skip
     left = len(unknown) - REPORTED_MAX + overflow

@@ -56,7 +56,8 @@ class RetentionRule(NamedTuple, Generic[R]):
     """How long the rows of one table are kept."""
 
     record: type[R]
-    words: str
+    description: str
+    """The rows in a report, such as `idempotency keys`."""
     seconds: Callable[[RetentionPeriods], float]
     """How long a row is kept; 0 means for ever."""
     removal_of: Callable[[Plane, R, float], Awaitable[Removal | None]]
@@ -84,7 +85,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
         count, over, reached_end = await _find_removals(plane, term, rule, limit, before)
         seen += count
         if over and term.read_only:
-            what = f"{len(over)} {rule.words} or more are over and still kept"
+            what = f"{len(over)} or more {rule.description} are past their retention time"
             await term.report(FindingKind.CONFIRMED, rule.table, what, about=NOBODY)
         elif over:
             fixed += await _drop(plane, term, over)
@@ -190,8 +191,8 @@ async def _operation(plane: Plane, row: OperationRecord, before: float) -> Remov
         return None
     drops = [Drop("journal", key_of(one)) for one in loaded.journal]
     drops += [Drop("intent", key_of(one)) for one in loaded.intents]
-    as_it_was = {"revision": row.revision, "updated_at": row.updated_at}
-    guard = Is("operation", (row.id,), as_it_was)
+    unchanged = {"revision": row.revision, "updated_at": row.updated_at}
+    guard = Is("operation", (row.id,), unchanged)
     return Removal(guard, (*drops, Drop("operation", (row.id,))))
 
 

@@ -1,8 +1,7 @@
-"""A term: the right of one reconciler to make a pass, while its fence token is the newest.
+"""A term: one pass of one reconciler under the leader's fence token.
 
-The leader is named in a row of `lease`.  Each new leader raises the token there, and every commit
-that intends a deletion is guarded by the token.  So a former leader that was asleep deletes
-nothing.
+A row of `lease` names the leader.  Each new leader raises the token there, and every commit that
+decides a deletion is guarded by the token.  So a former leader that was suspended deletes nothing.
 """
 
 from collections.abc import Mapping
@@ -101,7 +100,7 @@ class Term:
         guards: tuple[Is, ...] = (),
         writes: Writes = (),
     ) -> FindingRecord | None:
-        """Write a sighting; returns the finding after it, or None if a guard refused.
+        """Write a sighting; return the finding after it, or None if a guard refused.
 
         A finding without a known tenant belongs to the plane's own tenant.
         """

@@ -1,7 +1,7 @@
-"""Telemetry: logs and traces of a plane's moves.
+"""Telemetry: logs and traces of the attempts of steps.
 
-A successful move that is not traced costs nothing here.  Specs, inputs, results, bodies and the
-texts of providers are never written, so no secret can be.
+A successful attempt that is not traced costs nothing here.  Specs, inputs, results, bodies and the
+texts of providers are never written, because they can contain secrets.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Counters of a process between two scrapes: plain numbers, so that counting is cheap."""
+"""Counts in memory what a process has done; `tenure.telemetry.scrape` reads the counts."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Logs: one line for every failed attempt, with the ids of its operation and agent.
+"""Writes one log line for every failed attempt, with the ids of its operation and agent.
 
 A successful step writes no line: at thousands of operations a second that would cost more than the
 step.  The provider's text is not written, because it can contain an agent's own output; it is
@@ -20,7 +20,7 @@ REPEAT_SECONDS: Final = 60.0
 """How long a repeated line is not written again."""
 LINES_MAX: Final = 1_000
 """Lines that are remembered; beyond that the memory is cleared."""
-ABOVE: Final = "as the store said above"
+ABOVE: Final = "the same error of the store as above"
 """Replaces an error text of the store that was just written."""
 
 
@@ -92,7 +92,7 @@ class RepeatFilter(logging.Filter):
             self._written[line] = (record.created, 0)
             text = self._shorten(line[1], store_errors, record.created)
             if repeats:
-                text = f"{text} ({repeats} times more meanwhile)"
+                text = f"{text} (suppressed {repeats} more times since)"
             if text != line[1]:
                 record.msg, record.args = text, ()
             return True

@@ -24,7 +24,7 @@ class Metric(NamedTuple):
     """One metric family."""
 
     name: str
-    """As it is exposed: a counter ends in `_total`."""
+    """The exposed name; that of a counter ends in `_total`."""
     kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""What one scrape of a process reads: the counters, and the rows of the store that are counted.
+"""Collects the metrics of one scrape from the process's counters and from the store.
 
-Agents, operations and findings are counted for the tenant whose token asks.  The metrics of the
-process as a whole are shown to admins of the plane's own tenant only.
+Agents, operations and findings are counted for the tenant of the token.  Only admins of the plane's
+own tenant see the metrics of the process as a whole.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from tenure.telemetry.counters import StepTimes
 from tenure.telemetry.metrics import Metric, Sample
 
 OPERATION_STATES = tuple(str(state) for state in OperationState if state not in OPERATION.final)
-"""Ended operations are not counted: their number only grows, and events report each."""
+"""The states of open operations; ended ones are not counted, because their number only grows."""
 AGENT_STATES = tuple(str(state) for state in agent.AgentState if state not in agent.AGENT.final)
 Requests = Mapping[tuple[str, str, int], int]
 """Answers by method, route and status."""

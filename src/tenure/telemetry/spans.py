@@ -1,8 +1,7 @@
-"""Spans: one for each attempt of a step, linked to its operation.
+"""Sends one span for each attempt of a step, linked to its operation.
 
-An operation has no code that runs from its start to its end, so it has no span of its own to be a
-parent: its trace id is derived from its id, so the attempts of all processes, also after a crash,
-are in one trace.
+An operation is not run by one process from start to end, so it has no span of its own.  Its trace
+id is derived from its id.  So the attempts of all processes, also after a crash, are in one trace.
 """
 
 from hashlib import blake2b

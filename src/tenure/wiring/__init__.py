@@ -128,7 +128,7 @@ async def run_plane(
         store.listen(partial(_on_notification, engine, wakeup))
         await refuse_second_engine(settings, store)
         await prepare(plane, new_home=settings.new_home)
-        await epochs.compare(plane)
+        await epochs.compare_with_memo(plane)
         attach_claims(plane)
         api.attach(plane)
         if on_plane_ready is not None:

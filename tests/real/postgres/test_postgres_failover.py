@@ -206,7 +206,7 @@ async def lose_a_record(
     try:
         async with run_agent_plane(plane_settings(home, primary, standby)) as plane:
             await plane.store.commit(record("one"))
-            await epochs.note(plane)
+            await epochs.record_audit_head(plane)
             await eventually(lambda: follows(primary, standby))
             await stop_receiving(standby)
             await plane.store.commit(record("two"))

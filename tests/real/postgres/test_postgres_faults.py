@@ -96,7 +96,7 @@ def test_a_plane_whose_database_has_become_read_only_is_not_ready(
             await execute(own_postgres, read_only(on=True), OTHERS)
             probe = WriteProbe()
             assert await probe.problem(plane, seconds=1.0) == (
-                "the store answers but takes no records: the PostgreSQL database is read-only"
+                "the store answers but accepts no writes: the PostgreSQL database is read-only"
                 " (default_transaction_read_only)"
             )
             await until_answered(plane)  # it can still be read

@@ -110,7 +110,9 @@ def test_a_lease_is_dropped_when_it_has_lapsed_by_the_servers_clock(postgres_url
     async def scenario() -> None:
         async with open_store(postgres_url) as right, off_by(postgres_url, HOUR) as ahead:
             await right.commit(Change("", (), (lease("live", right.now() + 60),)))
-            await right.commit(Change("", (), (lease("dead", right.now() - leases.KEPT_SECONDS),)))
+            await right.commit(
+                Change("", (), (lease("dead", right.now() - leases.RETENTION_SECONDS),))
+            )
             told: list[str] = []
 
             async def report(_: object, name: str, *__: object, **___: object) -> None:

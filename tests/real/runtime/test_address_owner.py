@@ -56,7 +56,7 @@ async def serving_agent(home):
     """A face on a plane with a real agent that answers; and the port of the agent."""
     settings = Settings(home=str(home), sandbox="off", reconcile_seconds=1_000.0)
     async with run_agent_plane(settings) as plane:
-        await tokens.begin(plane, ADMIN)
+        await tokens.store_first_token(plane, ADMIN)
         http_state = HttpState(plane)
         face = FaceClient(
             http_state, server.build(http_state), tokens=await tokens_of(plane), providers={}

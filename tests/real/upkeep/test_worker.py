@@ -410,7 +410,7 @@ def test_a_worker_that_is_told_to_stop_before_it_works_ends_as_well(
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(60)
 
-    monkeypatch.setattr("tenure.app.safety.epochs.compare", never)
+    monkeypatch.setattr("tenure.app.safety.epochs.compare_with_memo", never)
     words = ["worker", "--home", str(tmp_path / "home"), "--store", postgres_url]
     assert cli.main(words) == 0
 
@@ -429,7 +429,7 @@ def test_a_worker_whose_last_changes_are_in_doubt_says_so(
     async def lose_commits(*_args: object) -> None:
         raise CommitUnknown("the server was lost")
 
-    monkeypatch.setattr("tenure.app.safety.epochs.compare", lose_commits)
+    monkeypatch.setattr("tenure.app.safety.epochs.compare_with_memo", lose_commits)
     words = ["worker", "--home", str(tmp_path / "home"), "--store", postgres_url]
     assert cli.main(words) == 1
     message = capsys.readouterr().err

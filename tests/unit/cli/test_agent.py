@@ -247,11 +247,11 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         code, out, err = await tenure("audit", "verify", "--head", head)
         assert (code, "unbroken, and that head is in it" in err) == (0, True)
         seen = face.plane.pause.memo
-        await face.plane.pause.remember(position=99, head="f" * 64)
+        await face.plane.pause.update_memo(position=99, head="f" * 64)
         code, out, err = await tenure("audit", "verify")
-        assert (code, "the head that this plane has seen last is not there" in out) == (1, True)
+        assert (code, "the head that this plane saw last is missing in the log" in out) == (1, True)
         assert "rewritten since\n" in err
-        await face.plane.pause.remember(position=seen.position, head=seen.head)
+        await face.plane.pause.update_memo(position=seen.position, head=seen.head)
         code, out, err = await tenure("audit", "verify", "--head", "0" * 64)
         assert (code, "broken:" in out, "line " in out) == (1, True, False)
         assert "lines has that head: the audit log was truncated or rewritten since, or" in err

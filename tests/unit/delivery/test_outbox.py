@@ -2,11 +2,13 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import pytest
 
 from proofs.agents.lifecycle import CALLER
+from proofs.events.deliver_all import deliver_all
 from tenure.adapters.bus.local import LocalBus
 from tenure.adapters.seal.local import LocalSeal
 from tenure.app import pages
@@ -32,12 +34,12 @@ async def test_every_event_arrives_once_in_the_order_of_its_agent(harness):
     agents = [await harness.create_ready(name) for name in ("alpha", "beta")]
     sink = Sink()
     relay = relay_to(harness.plane, sink)
-    await relay.begin()
-    await relay.tick()
+    await relay.create_cursors()
+    await deliver_all(relay)
     assert len(sink.events) == len(await rows(harness))
     for agent in agents:
         assert sink.of(agent) == list(range(1, len(sink.of(agent)) + 1))
-    await relay.tick()
+    await deliver_all(relay)
     assert len(sink.events) == len(await rows(harness))
 
 
@@ -72,8 +74,8 @@ async def test_an_event_is_a_cloud_event(harness):
     agent = await harness.create_ready("alpha")
     sink = Sink()
     relay = relay_to(harness.plane, sink)
-    await relay.begin()
-    await relay.tick()
+    await relay.create_cursors()
+    await deliver_all(relay)
     told = [msgspec.json.decode(event.body, type=CloudEvent) for event in sink.events]
     assert {one.specversion for one in told} == {"1.0"}
     assert {one.source for one in told} == {f"urn:tenure:{harness.plane.id}"}
@@ -90,8 +92,8 @@ async def test_a_destination_hears_only_of_what_it_wants(harness):
     await harness.create_ready("alpha")
     sink = Sink()
     relay = relay_to(harness.plane, sink, event_filter=EventFilter(types=("agent.*",)))
-    await relay.begin()
-    await relay.tick()
+    await relay.create_cursors()
+    await deliver_all(relay)
     assert [event.type for event in sink.events] == ["agent.creating", "agent.ready"]
 
 
@@ -107,12 +109,12 @@ async def test_one_agents_stream_is_parked_and_the_others_go_on(harness):
     assert (row["agent"], row["why"]) == (bad, "not this one")
     # What comes later of it waits behind its letters, and then all of it comes in order.
     await harness.run_verb("suspend", "bad")
-    await relay.tick()
+    await deliver_all(relay)
     assert sink.of(bad) == []
     sink.refuses.clear()
     assert done.retry_at is not None
     await harness.loop_until(done.retry_at)
-    await relay.tick()
+    await deliver_all(relay)
     assert sink.of(bad) == list(range(1, len(sink.of(bad)) + 1))
     assert await harness.rows("letter") == [] == await harness.rows("parked")
     assert {row.agent for row in await rows(harness)} == {bad, good}
@@ -125,19 +127,19 @@ async def test_a_destination_that_takes_nothing_is_left_alone_and_nothing_is_par
     sink, other = Sink(), Sink("other")
     sink.down = True
     relay = relay_to(harness.plane, sink, other)
-    await relay.begin()
-    done = await relay.tick()
+    await relay.create_cursors()
+    done = await deliver_all(relay)
     cursor = await harness.plane.store.find("cursor", ("sink",))
     assert (cursor["position"], cursor["attempts"]) == (0, 1)
     assert cursor["why"] == "ConnectionError: nobody is there"
     assert cursor["since"] is not None
     assert other.of(agent)
     assert await harness.rows("parked") == []
-    again = await relay.tick()  # too soon: nobody is asked
+    again = await deliver_all(relay)  # too soon: nobody is asked
     assert again.retry_at == done.retry_at
     sink.down = False
     await harness.loop_until(done.retry_at)
-    await relay.tick()
+    await deliver_all(relay)
     assert sink.deliveries == other.deliveries
     cursor = await harness.plane.store.find("cursor", ("sink",))
     assert (cursor["attempts"], cursor["why"], cursor["since"]) == (0, "", None)
@@ -148,7 +150,7 @@ async def test_who_was_deposed_moves_no_cursor(harness):
     await harness.create_ready("alpha")
     sink = Sink()
     relay = relay_to(harness.plane, sink)
-    await relay.begin()
+    await relay.create_cursors()
     assert await relay.leader.renew()
 
     route = (await relay.routes())["sink"][1]
@@ -185,8 +187,8 @@ async def test_no_destination_is_overlooked_however_many_there_are(harness, monk
     sinks, late = [Sink(name) for name in "abcd"], Sink("late")
     late.down = True
     relay = relay_to(harness.plane, *sinks, late)
-    await relay.begin()
-    await relay.tick()
+    await relay.create_cursors()
+    await deliver_all(relay)
     await harness.loop_until(harness.plane.store.now() + 61.0)
     count = len(await rows(harness))
     await relay.leader.renew()
@@ -203,7 +205,7 @@ async def test_a_page_of_agents_that_fail_holds_up_nobody_else(harness, down):
     sink = Sink()
     sink.fails |= {*bad, good} if down else {*bad}
     relay = relay_to(harness.plane, sink)
-    await relay.begin()
+    await relay.create_cursors()
     await relay.leader.renew()
     events = await rows(harness)
     page = next(place for place, row in enumerate(events) if row.agent == good)
@@ -259,7 +261,7 @@ async def test_letters_are_bounded_and_then_the_cursor_waits(harness, monkeypatc
     await harness.run_verb("suspend", "bad")
     told: list[object] = []
     sink.on_event = lambda event: told.append(event.agent)
-    await relay.tick()
+    await deliver_all(relay)
     cursor = await harness.plane.store.find("cursor", ("sink",))
     assert "dead letters" in cursor["why"]
     assert len(await harness.rows("letter")) == 3
@@ -267,7 +269,7 @@ async def test_letters_are_bounded_and_then_the_cursor_waits(harness, monkeypatc
     sink.refuses.clear()
     for _ in range(3):
         await harness.loop_until(harness.plane.store.now() + 60.0)
-        await relay.tick()
+        await deliver_all(relay)
     for agent in (bad, good):
         assert sink.of(agent) == list(range(1, max(sink.of(agent)) + 1))
     assert await harness.rows("letter") == []
@@ -295,7 +297,7 @@ async def test_a_stream_that_is_discarded_while_events_are_sent_leaves_no_letter
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outbox, "_send", send)
-        await relay.tick()
+        await deliver_all(relay)
     assert discarded == [1]
     assert await harness.rows("letter") == []
     assert sink.of(bad)
@@ -310,11 +312,11 @@ async def test_a_letter_that_comes_while_its_stream_is_discarded_goes_with_it(ha
     sink.refuses.add(bad)
     relay = Relay(harness.plane, buses={SubscriptionKind.NATS: LocalBus({"mine": sink.take})})
     await harness.run_verb("suspend", "bad")
-    await relay.tick()
+    await deliver_all(relay)
     assert await harness.rows("letter")
     await harness.run_verb("resume", "bad")
     store = harness.plane.store
-    commit, ticks = store.commit, [relay.tick]
+    commit, ticks = store.commit, [partial(deliver_all, relay)]
 
     async def commit_late(change):
         if any(type(one) is Drop and one.table == "parked" for one in change.writes) and ticks:
@@ -334,7 +336,7 @@ async def test_a_destination_without_a_cursor_is_none(harness):
     sink = Sink()
     relay = relay_to(harness.plane, sink)
     assert await relay.leader.renew()
-    assert await relay.tick() == outbox.DeliveryResult()
+    assert await deliver_all(relay) == outbox.DeliveryResult()
     assert sink.events == []
 
 
@@ -348,7 +350,7 @@ async def test_more_letters_than_a_page_leave_in_order(harness, monkeypatch):
     assert done.retry_at is not None
     await harness.loop_until(done.retry_at)
     for _ in range(letters_kept):
-        await relay.tick()
+        await deliver_all(relay)
     assert sink.of(bad) == list(range(1, letters_kept + 1))
     assert await harness.rows("parked") == []
 
@@ -389,8 +391,8 @@ async def test_a_bus_that_breaks_or_a_secret_that_cannot_be_opened_is_a_failure(
         outbox.DestinationRoute(Destination("lost", "x"), LocalBus({}), secrets=no_secrets),
     )):  # fmt: skip
         relay = Relay(harness.plane, buses={}, always=[route])
-        await relay.begin()
-        await relay.tick()
+        await relay.create_cursors()
+        await deliver_all(relay)
         cursor = await harness.plane.store.find("cursor", (route.id,))
         assert cursor is not None
         assert cursor["position"] == 0
@@ -407,9 +409,9 @@ async def test_a_time_that_only_a_clock_set_back_since_can_have_meant_has_come(h
     await harness.plane.store.commit(Change("", (), late))
     held.sink.refuses.clear()
     await harness.create_ready("more")
-    done = await held.relay.tick()
+    done = await deliver_all(held.relay)
     assert done.retry_at is None
     assert len(set(held.sink.deliveries)) == len(await rows(harness))
     soon = harness.plane.store.now() + PARKED_STREAM.cap_seconds
     await harness.plane.store.commit(Change("", (), (Set("cursor", (sink,), {"due_at": soon}),)))
-    assert (await held.relay.tick()).retry_at == soon
+    assert (await deliver_all(held.relay)).retry_at == soon

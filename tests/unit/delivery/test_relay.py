@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from proofs.agents.lifecycle import CALLER
+from proofs.events.deliver_all import deliver_all
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import subscriptions
 from tenure.app.events.subscriptions import SubscriptionRequest
@@ -101,7 +102,7 @@ async def test_a_process_that_dies_again_and_again_gets_on_with_a_slow_destinati
         await harness.run_verb(verb)
     last = (await harness.plane.store.list_events(limit=1_000))[-1].position
     sink, lived = Slow(), 0
-    await relay_to(harness.plane, sink).begin()
+    await relay_to(harness.plane, sink).create_cursors()
     while (await harness.plane.store.find("cursor", ("sink",)))["position"] < last:
         async with carrying(harness, sink):
             await asyncio.sleep(3)
@@ -208,7 +209,9 @@ async def test_two_relays_carry_each_event_once_and_the_second_goes_on_when_the_
             assert sorted((leads.leader.leads, other.leader.leads)) == [False, True]
             idle = second if leads.leader.leads else first
             assert idle.deliveries == []
-            assert await (other if leads.leader.leads else leads).tick() == outbox.DeliveryResult()
+            assert (
+                await deliver_all(other if leads.leader.leads else leads) == outbox.DeliveryResult()
+            )
         await asyncio.sleep(TTL_SECONDS)
         await harness.create_ready("beta")
         await asyncio.sleep(5)
@@ -290,8 +293,8 @@ async def test_old_events_are_dropped_while_it_runs(harness):
 async def test_a_lease_that_cannot_be_given_back_lapses(harness, monkeypatch, caplog):
     sink = Sink()
     one = relay_to(harness.plane, sink)
-    await one.begin()
-    await one.tick()
+    await one.create_cursors()
+    await deliver_all(one)
     commit = harness.plane.store.commit
 
     async def full(_):

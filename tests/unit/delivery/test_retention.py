@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from proofs.agents.lifecycle import CALLER
+from proofs.events.deliver_all import deliver_all
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import cloudevents, delivery_rows, feed, subscriptions
 from tenure.app.events.cloudevents import EventFilter, trimmed_cursor
@@ -72,19 +73,19 @@ async def test_old_events_go_when_all_have_them(harness):
     sink, late = Sink(), Sink("late")
     late.down = True
     relay = relay_to(harness.plane, sink, late)
-    await relay.begin()
-    await relay.tick()
+    await relay.create_cursors()
+    await deliver_all(relay)
     await harness.loop_until(harness.plane.store.now() + 61.0)
     count = len(await rows(harness))
     assert await trim(relay, seconds=60.0) == TrimResult()
     assert len(await rows(harness)) == count  # one destination lacks them
     late.down = False
-    await relay.tick()
+    await deliver_all(relay)
     assert await trim(relay, seconds=60.0) == TrimResult(old=count)
     assert await rows(harness) == []
     assert late.deliveries == sink.deliveries
     await harness.create_ready("beta")
-    await relay.tick()
+    await deliver_all(relay)
     assert late.deliveries == sink.deliveries
     assert len(await rows(harness)) == len(late.events) - count
     assert harness.plane.deliveries.trimmed == {"age": count}
@@ -96,14 +97,14 @@ async def test_a_dead_destination_holds_up_no_event_of_another_tenant(harness):
     dead, live = Sink("dead"), Sink("live")
     dead.down = True
     relay = relay_to_tenants(harness.plane, north=dead, south=live)
-    await relay.begin()
+    await relay.create_cursors()
     await put_events(harness, *["north", "south", "elsewhere"] * 4, age=100.0)
-    await relay.tick()
+    await deliver_all(relay)
     assert await trim(relay, seconds=60.0) == TrimResult(old=8)
     assert await tenants_of(harness) == {"north": 4}
     dead.down = False
     await harness.loop_until(harness.plane.store.now() + 2.0)
-    await relay.tick()
+    await deliver_all(relay)
     assert len(dead.events) == 4  # nothing of what it needs was lost
     assert await trim(relay, seconds=60.0) == TrimResult(old=4)
 
@@ -111,7 +112,7 @@ async def test_a_dead_destination_holds_up_no_event_of_another_tenant(harness):
 @agent_test
 async def test_a_dead_destination_holds_up_only_what_it_subscribes_to(harness):
     relay = relay_to(harness.plane, Sink())
-    await relay.begin()
+    await relay.create_cursors()
     asked = SubscriptionRequest(
         "mine", SubscriptionKind.NATS, target="there", types=("agent.deleted",)
     )
@@ -119,7 +120,7 @@ async def test_a_dead_destination_holds_up_only_what_it_subscribes_to(harness):
     await put_events(harness, *[CALLER.tenant] * 3, age=100.0, start=1)
     await put_events(harness, *[CALLER.tenant] * 2, kind="agent.deleted", age=100.0, start=4)
     await put_events(harness, *[CALLER.tenant] * 3, age=100.0, start=6)
-    await relay.tick()
+    await deliver_all(relay)
     await trim(relay, seconds=60.0)
     assert [row.position for row in await rows(harness)] == [4, 5]
     await subscriptions.delete_subscription(harness.plane, CALLER, view.id)
@@ -135,12 +136,12 @@ async def test_a_walk_over_events_that_are_needed_goes_on_in_the_next_round(harn
     dead = Sink("dead")
     dead.down = True
     relay = relay_to_tenants(harness.plane, north=dead)
-    await relay.begin()
+    await relay.create_cursors()
     await put_events(harness, *["north"] * 20, *["south"] * 4, age=100.0)
     assert [(await trim(relay, seconds=60.0)).old for _ in range(4)] == [0, 0, 0, 4]
     assert await tenants_of(harness) == {"north": 20}
     dead.down = False
-    await relay.tick()
+    await deliver_all(relay)
     assert sum([(await trim(relay, seconds=60.0)).old for _ in range(2)]) == 20
 
 
@@ -148,11 +149,11 @@ async def test_a_walk_over_events_that_are_needed_goes_on_in_the_next_round(harn
 async def test_a_cursor_that_this_process_has_no_route_for_needs_everything(harness):
     """Another release, or a plane that is wired otherwise, may carry to it."""
     relay = relay_to(harness.plane, Sink("gone"))
-    await relay.begin()
+    await relay.create_cursors()
     relay = relay_to(harness.plane, Sink())
-    await relay.begin()
+    await relay.create_cursors()
     await put_events(harness, "north", "south", age=100.0)
-    await relay.tick()
+    await deliver_all(relay)
     assert await trim(relay, seconds=60.0) == TrimResult()
     assert await trim(relay, seconds=60.0, tenant_max=0) == TrimResult(beyond_bound=2)
     assert await missed_by(harness, "gone") == 2
@@ -173,7 +174,7 @@ async def test_a_noisy_tenant_drops_its_own_events_and_nobody_elses(harness):
     for sink in sinks.values():
         sink.down = True
     relay = relay_to_tenants(harness.plane, **sinks)
-    await relay.begin()
+    await relay.create_cursors()
     await put_events(harness, "quiet", "quiet", *["noisy"] * 40, "quiet")
     assert await trim(relay, tenant_max=10) == TrimResult(beyond_bound=30)
     assert await tenants_of(harness) == {"quiet": 3, "noisy": 10}
@@ -187,7 +188,7 @@ async def test_a_noisy_tenant_drops_its_own_events_and_nobody_elses(harness):
 @agent_test
 async def test_if_all_have_too_many_those_with_most_lose_first(harness):
     relay = relay_to(harness.plane, Sink())
-    await relay.begin()
+    await relay.create_cursors()
     await put_events(harness, *["a"] * 3, *["b"] * 30, *["c"] * 12)
     await trim(relay, all_max=20)
     assert await tenants_of(harness) == {"a": 3, "b": 8, "c": 8}
@@ -215,8 +216,8 @@ async def test_beyond_the_bound_events_go_and_who_missed_them_is_told(harness, c
     sink = Sink()
     sink.down = True
     relay = relay_to(harness.plane, sink)
-    await relay.begin()
-    await relay.tick()
+    await relay.create_cursors()
+    await deliver_all(relay)
     count = len(await rows(harness))
     await trim(relay, tenant_max=3)
     assert len(await rows(harness)) == 3
@@ -267,7 +268,7 @@ async def test_a_reader_is_told_that_it_missed_events_of_its_own_tenant_alone(ha
 @agent_test
 async def test_the_bound_counts_events_whatever_their_positions_are(harness):
     relay = relay_to(harness.plane, Sink())
-    await relay.begin()
+    await relay.create_cursors()
     row = {
         "tenant": "t", "agent": "a", "operation": "o", "type": "agent.ready",
         "at": harness.plane.store.now(), "body": "{}",
@@ -285,7 +286,7 @@ async def test_the_bound_counts_events_whatever_their_positions_are(harness):
 async def test_events_near_the_bound_are_counted_once_and_followed(harness, monkeypatch):
     """By whoever leads: after another process has led they are counted again."""
     relay, counted = relay_to(harness.plane, Sink()), list[int]()
-    await relay.begin()
+    await relay.create_cursors()
     monkeypatch.setattr(retention, "PAGE", 2)
     monkeypatch.setattr(event_count, "PAGE", 3)
     count_events = harness.plane.store.count_events
@@ -336,7 +337,7 @@ async def test_a_destination_that_is_deleted_meanwhile_ends_the_round_and_nothin
     harness, monkeypatch
 ):
     relay = relay_to(harness.plane, Sink())
-    await relay.begin()
+    await relay.create_cursors()
     await put_events(harness, *["north"] * 4)
     routes = relay.routes
 
@@ -365,7 +366,7 @@ def test_bounds_hold_and_no_tenant_pays_for_another_however_rounds_fall(seed, mo
     async def scenario(harness):
         sinks = {name: Sink(name) for name in ("a", "b", "c")}
         relay = relay_to_tenants(harness.plane, **sinks)
-        await relay.begin()
+        await relay.create_cursors()
         written, start = Counter[str](), 1
         for _ in range(30):
             for sink in sinks.values():
@@ -375,7 +376,7 @@ def test_bounds_hold_and_no_tenant_pays_for_another_however_rounds_fall(seed, mo
             start += len(names)
             written.update(names)
             await harness.loop_until(harness.plane.store.now() + chance.choice([1.0, 40.0]))
-            await relay.tick()
+            await deliver_all(relay)
             await trim(relay, seconds=60.0, tenant_max=12, all_max=20)
             found = await tenants_of(harness)
             assert max(found.values(), default=0) <= 12
@@ -383,7 +384,7 @@ def test_bounds_hold_and_no_tenant_pays_for_another_however_rounds_fall(seed, mo
         for sink in sinks.values():
             sink.down = False
         await harness.loop_until(harness.plane.store.now() + 120.0)
-        await relay.tick()
+        await deliver_all(relay)
         for name, sink in sinks.items():
             missed_events = await missed_by(harness, name)
             assert len({one.id for one in sink.events}) + missed_events == written[name]
@@ -401,7 +402,7 @@ async def noisy_beside_quiet(harness):
     for sink in sinks.values():
         sink.down = True
     relay = relay_to_tenants(harness.plane, **sinks)
-    await relay.begin()
+    await relay.create_cursors()
     await put_events(harness, "quiet", "quiet", *["noisy"] * 40)
     await trim(relay, all_max=20)
     return await missed_by(harness, "quiet")
@@ -412,9 +413,9 @@ async def dead_beside_live(harness):
     dead, live = Sink("dead"), Sink("live")
     dead.down = True
     relay = relay_to_tenants(harness.plane, north=dead, south=live)
-    await relay.begin()
+    await relay.create_cursors()
     await put_events(harness, *["north", "south"] * 4, age=100.0)
-    await relay.tick()
+    await deliver_all(relay)
     await trim(relay, seconds=60.0)
     return (await tenants_of(harness))["south"]
 

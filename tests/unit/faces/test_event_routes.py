@@ -274,7 +274,10 @@ async def test_letters_are_listed_replayed_and_discarded(face):
     first = (await face.ask("GET", f"{one}/dead-letters?limit=2")).json
     rest = (await face.ask("GET", f"{one}/dead-letters?after={first['next']}")).json
     told = [(letter["why"], letter["attempts"]) for letter in first["items"] + rest["items"]]
-    behind = ("it waits for the event before it", 0)  # an agent's events leave one after the other
+    behind = (
+        "it waits for an earlier event of the same agent",
+        0,
+    )  # an agent's events leave one after the other
     assert told == [("it said no", 3), *[behind] * (len(rows) - 1)]
     found = [letter["event"]["sequence"] for letter in first["items"] + rest["items"]]
     assert [int(sequence) for sequence in found] == [row.sequence for row in rows]

@@ -326,7 +326,7 @@ async def test_a_store_that_takes_no_records_makes_it_unready(face, monkeypatch)
 
     async def is_refused():
         told = await face.ask("GET", "/readyz", token="")
-        said = "the store answers but takes no records: its disk is full"
+        said = "the store answers but accepts no writes: its disk is full"
         return (told.status, told.json["detail"]) == (503, said)
 
     with monkeypatch.context() as patch:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from proofs.agents.lifecycle import CALLER
+from proofs.events.deliver_all import deliver_all
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import dead_letters, subscriptions
 from tenure.app.events.subscriptions import SubscriptionRequest
@@ -41,18 +42,18 @@ async def test_parked_streams_are_one_finding_until_they_are_taken(harness):
     sink = Sink()
     sink.refuses.update(bad)
     name, relay = await subscribe(harness, sink)
-    await relay.tick()
+    await deliver_all(relay)
     for _ in range(2):
         assert (await reconciler.tick(harness.plane)).seen == 2
     (found,) = await list_findings(harness)
     dead = len(await harness.rows("letter"))
     assert (found.kind, found.agent, found.sightings) == (FindingKind.CONFIRMED, "", 2)
-    assert f"subscription mine has not taken {dead} events of 2 agents" in found.body["what"]
-    assert found.body["what"].endswith("not this one; they are tried again")
+    assert f"subscription mine has not accepted {dead} events of 2 agents" in found.body["what"]
+    assert found.body["what"].endswith("not this one; they are sent again later")
     assert {"destination": name, "letters": dead, "parked": 2}.items() <= found.body.items()
     sink.refuses.discard(bad[0])
     await dead_letters.replay(harness.plane, CALLER, name)
-    await relay.tick()
+    await deliver_all(relay)
     await reconciler.tick(harness.plane)
     assert [one.agent for one in await list_findings(harness)] == [bad[1]], (
         "it is the only one by now"
@@ -85,14 +86,14 @@ async def test_one_that_is_no_longer_tried_waits_for_a_person(harness):
     sink = Sink()
     sink.refuses.add(bad)
     relay = relay_to(harness.plane, sink)
-    await relay.begin()
-    await relay.tick()
+    await relay.create_cursors()
+    await deliver_all(relay)
     given_up = Set("parked", (sink.name, bad), {"due_at": None})
     await harness.plane.store.commit(Change("", (), (given_up,)))
     await reconciler.tick(harness.plane)
     (found,) = await list_findings(harness)
     assert found.agent == bad
-    assert found.body["what"].startswith("sink has not taken")
+    assert found.body["what"].startswith("sink has not accepted")
     assert found.body["what"].endswith("replay or discard them")
 
 
@@ -102,23 +103,23 @@ async def test_a_destination_that_takes_nothing_is_told_after_a_while(harness):
     sink = Sink()
     sink.down = True
     name, relay = await subscribe(harness, sink)
-    await relay.tick()
+    await deliver_all(relay)
     await reconciler.tick(harness.plane)
     assert await list_findings(harness) == []
     await asyncio.sleep(reconciler.REPORT_AFTER_SECONDS + 1)
     await reconciler.tick(harness.plane)
     (found,) = await list_findings(harness)
     since = in_utc(found.body["failing_since"])
-    assert f"subscription mine takes nothing since {since}: " in found.body["what"]
+    assert f"subscription mine has accepted nothing since {since}: " in found.body["what"]
     assert since.endswith(" UTC")
     assert "nobody is there" in found.body["what"]
     await harness.plane.store.commit(Change("", (), (Set("cursor", (name,), {"missed": 3}),)))
     await reconciler.tick(harness.plane)
     (found,) = await list_findings(harness)
-    assert found.body["what"].endswith(", and has missed 3 events, which are no longer kept")
+    assert found.body["what"].endswith(", and has missed 3 events, which are no longer stored")
     sink.down = False
     await dead_letters.replay(harness.plane, CALLER, name)
-    await relay.tick()
+    await deliver_all(relay)
     await reconciler.tick(harness.plane)
     assert await list_findings(harness) == []
 
@@ -130,7 +131,7 @@ async def left_behind(harness):
     sink = Sink()
     sink.refuses.add(bad)
     name, relay = await subscribe(harness, sink)
-    await relay.tick()
+    await deliver_all(relay)
     await reconciler.tick(harness.plane)
     drops = (Drop("subscription", (name,)), Drop("cursor", (name,)))
     await harness.plane.store.commit(Change("", (), drops))

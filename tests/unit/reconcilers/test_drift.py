@@ -97,7 +97,7 @@ async def test_an_agent_that_was_suspended_elsewhere_is_not_started_until_it_is_
     await looks(harness)
     assert "runtime" not in harness.holders(uid)
     (found,) = await run_and_list(harness)
-    assert "looks suspended elsewhere" in found.body["what"]
+    assert "seems to be suspended elsewhere" in found.body["what"]
     await harness.run_verb("suspend")
     await harness.run_verb("resume")
     await looks(harness)
@@ -117,7 +117,7 @@ def test_a_runtime_waits_for_a_provider_that_cannot_say_whether_its_agent_is_ope
         with patched(FakeCredentials, is_open=nobody):
             await looks(harness)
         (found,) = await run_and_list(harness)
-        assert "before all else of the agent is seen" in found.body["what"]
+        assert "before all other resources of the agent" in found.body["what"]
         assert harness.world.holds(provider="runtime", agent=uid)[0].key.text == dead
         await looks(harness)
         assert harness.world.holds(provider="runtime", agent=uid)[0].key.text != dead
@@ -219,7 +219,7 @@ async def test_a_client_deleted_behind_our_back_is_made_again_or_told(harness):
     assert "identity" not in harness.holders(other)
     (found,) = await run_and_list(harness)
     assert (found.agent, found.kind) == (other, FindingKind.DRIFT)
-    assert "behind our back" in found.body["what"]
+    assert "deleted at its provider" in found.body["what"]
 
 
 @agent_test
@@ -397,5 +397,5 @@ async def test_what_an_open_operation_has_made_is_its_own_to_make_again(harness,
     with patched(drift, load_handle=nobody):
         await drift.tick(harness.plane)
     (found,) = await run_and_list(harness)
-    assert "is not over" in str(found.body["error"])
+    assert "has not ended" in str(found.body["error"])
     assert harness.world.holds(provider="identity", agent=uid) == []

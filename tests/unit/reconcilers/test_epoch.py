@@ -93,7 +93,7 @@ async def test_a_look_that_fails_is_tried_again_and_an_end_that_cannot_be_kept_i
         if failures:
             raise failures.pop()
 
-    monkeypatch.setattr(epochs, "note", note)
+    monkeypatch.setattr(epochs, "record_audit_head", note)
     async with epoch.following(harness.plane, clock=harness.clock, seconds=10.0):
         await asyncio.sleep(35)
         assert "could not be checked; next attempt in 10 s" in caplog.text

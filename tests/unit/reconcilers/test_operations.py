@@ -79,7 +79,7 @@ async def test_an_operation_that_was_recorded_by_a_clock_set_back_since_is_told(
         await watched.tick(harness.plane)
         (found,) = await run_and_list(harness)
         assert (found.kind, found.body["until"]) == (FindingKind.CONFIRMED, now + 86_400.0)
-        assert f"it may stand until {in_utc(now + 86_400.0)}" in found.body["what"]
+        assert f"may not continue before {in_utc(now + 86_400.0)}" in found.body["what"]
     kept.update(due_at=None)
     await asyncio.sleep(86_390.0 - 59.0)
     await watched.tick(harness.plane)

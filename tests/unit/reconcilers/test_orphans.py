@@ -442,7 +442,7 @@ async def test_what_our_records_know_by_now_is_never_removed_so(harness):
     (thing,) = harness.world.holds(provider="runtime", agent=uid)
     said = {"what": "it", "provider": "runtime", "generation": thing.key.generation}
     kinds = (
-        (FindingKind.UNVERIFIABLE, Conflict, "by now"),
+        (FindingKind.UNVERIFIABLE, Conflict, "in our records now"),
         (FindingKind.DRIFT, Invalid, "not about"),
     )
     for kind, refusal, words in kinds:

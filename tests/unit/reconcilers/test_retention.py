@@ -355,7 +355,7 @@ async def test_a_plane_that_is_held_tells_and_drops_nothing(harness):
     held = Term(harness.plane, "retention", read_only=True)
     assert (await retention.tick(harness.plane, term=held)).fixed == 0
     (found,) = await findings.list_findings(harness.plane, CALLER)
-    assert found.body["what"] == "10 idempotency keys or more are over and still kept"
+    assert found.body["what"] == "10 or more idempotency keys are past their retention time"
     assert len(await harness.rows("idempotency")) == 10
     assert (await retention.tick(harness.plane)).fixed == 10
     assert await findings.list_findings(harness.plane, CALLER) == []

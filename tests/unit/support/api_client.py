@@ -154,7 +154,7 @@ class FaceClient:
 
 async def tokens_of(plane: Plane) -> dict[str, str]:
     """A token for each role, and one of another tenant."""
-    await app_tokens.begin(plane, ADMIN)
+    await app_tokens.store_first_token(plane, ADMIN)
     admin = await app_tokens.authenticate(plane, ADMIN)
     by_role = {}
     for role in Role:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from proofs.events.deliver_all import deliver_all
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events.cloudevents import EventFilter
 from tenure.app.plane import Plane
@@ -74,8 +75,8 @@ async def park_stream(harness: AgentHarness) -> ParkedStream:
     sink = Sink()
     sink.refuses.add(bad)
     relay = relay_to(harness.plane, sink)
-    await relay.begin()
-    return ParkedStream(bad, good, sink, relay, await relay.tick())
+    await relay.create_cursors()
+    return ParkedStream(bad, good, sink, relay, await deliver_all(relay))
 
 
 async def rows(harness):

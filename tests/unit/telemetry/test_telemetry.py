@@ -131,7 +131,7 @@ def test_logging_goes_to_standard_error(capsys, monkeypatch):
     assert [json.loads(line)["message"] for line in err.splitlines()] == [
         "loud",
         "one: it is away",
-        "two: as the store said above",
+        "two: the same error of the store as above",
     ]
     assert [one.getMessage() for one in heard] == ["one: it is away", "two: it is away"]
 
@@ -150,7 +150,7 @@ def test_what_goes_on_for_long_is_written_once_a_minute_with_how_often_it_was():
     assert log(sparing, "it is away", 101.0)[0] is None
     assert log(sparing, "another", 101.5)[0] == "another"
     assert log(sparing, "it is away", 102.0)[0] is None
-    assert log(sparing, "it is away", 161.0)[0] == "it is away (2 times more meanwhile)"
+    assert log(sparing, "it is away", 161.0)[0] == "it is away (suppressed 2 more times since)"
     assert log(sparing, "it is away", 162.0)[0] is None
     for _ in range(2):
         assert log(sparing, "asked for", 162.0, level=logging.INFO)[0] == "asked for"
@@ -167,12 +167,18 @@ def test_what_the_store_says_to_everybody_is_written_once_a_minute(monkeypatch):
     sparing, away = logs.RepeatFilter(), StoreError("The store cannot be used now: it is away.")
     assert log(sparing, "no lead: %s", 100.0, away)[0] == f"no lead: {away}"
     assert log(sparing, "no lead: %s", 101.0, away)[0] is None
-    assert log(sparing, "no lease (%s)", 102.0, away)[0] == "no lease (as the store said above)"
-    assert log(sparing, "not seen", 103.0, error=away)[0] == "not seen: as the store said above"
+    assert (
+        log(sparing, "no lease (%s)", 102.0, away)[0]
+        == "no lease (the same error of the store as above)"
+    )
+    assert (
+        log(sparing, "not seen", 103.0, error=away)[0]
+        == "not seen: the same error of the store as above"
+    )
     other = StoreError("The store cannot be used now: it is full.")
     assert log(sparing, "not seen", 104.0, error=other)[0] == f"not seen: {other}"
     assert log(sparing, "no lead: %s", 161.0, away)[0] == (
-        f"no lead: {away} (1 times more meanwhile)"
+        f"no lead: {away} (suppressed 1 more times since)"
     )
     assert log(sparing, "%(a)s", 161.0, {"a": away})[0] == str(away), "no more than it can"
     monkeypatch.setattr(logs, "LINES_MAX", 1)

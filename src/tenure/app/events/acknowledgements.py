@@ -1,8 +1,8 @@
-"""Acknowledgements: required subscribers that a suspend or delete waits for.
+"""Acknowledgements of required subscribers, for which a suspend or delete waits.
 
-The commit that accepts an operation also writes which subscribers it waits for.  An acknowledgement
-and the signal to its operation are one commit too.  A strict tenant can create no agent while an
-acknowledgement is missing.
+The commit that accepts an operation also writes a row for each subscriber that it waits for.  An
+acknowledgement and the signal to its operation are one commit too.  A strict tenant can create no
+agent while an acknowledgement is missing.
 """
 
 from collections.abc import Sequence
@@ -44,17 +44,16 @@ class AcknowledgementView(NamedTuple):
 class WaitState(StrEnum):
     """Whether an operation still waits for a subscriber that has not acknowledged."""
 
-    WAITS = "it goes on"
+    WAITS = "it still waits"
     ENDED = "its operation has ended"
-    GONE = "its subscriber is gone"
+    GONE = "its subscriber was deleted"
 
 
 class Strictness(NamedTuple):
-    """Whether a tenant is strict, and what it waits for."""
+    """Whether a tenant is strict, and which acknowledgements are missing."""
 
     strict: bool
     missing: Sequence[AcknowledgementView]
-    """Whose acknowledgements are missing."""
 
 
 # --- with the acceptance of an operation ----------------------------------------------------------
@@ -103,8 +102,8 @@ async def require_acknowledgements(plane: Plane, tenant: str) -> ChangePart:
         first = missing[0]
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         message = (
-            f"no agent is created before subscriber {first.name} has acknowledged operation"
-            f" {first.operation}, which waits since {in_utc(first.since)}{others}"
+            f"no agent can be created before subscriber {first.name} has acknowledged operation"
+            f" {first.operation}, which has waited since {in_utc(first.since)}{others}"
         )
         raise Conflict(message, code=ConflictCode.AWAITS_ACKNOWLEDGEMENT, holder=first.operation)
     return ChangePart((rows.tenancy_is_unchanged(tenancy),))
@@ -123,7 +122,7 @@ async def missing_of(plane: Plane, operation: str) -> list[MissingAcknowledgemen
     """Subscribers that have not acknowledged this operation yet; deleted ones do not count."""
     waits = await plane.store.list_rows(AwaitedRecord, {"operation": operation}, limit=PAGE_MAX)
     missing = [row for row in waits if row.acknowledged_at is None]
-    found = [await _view(plane, row) for row in missing if await _is_there(plane, row)]
+    found = [await _view(plane, row) for row in missing if await _subscriber_exists(plane, row)]
     return [MissingAcknowledgement(one.name, one.since) for one in found]
 
 
@@ -146,7 +145,7 @@ async def acknowledge(
     """
     require(caller, Role.OPERATOR)
     if why is not None and not why.strip():
-        raise Invalid("override: say why it is overridden; without one the subscriber acknowledges")
+        raise Invalid("override: the reason is empty; leave it out if the subscriber acknowledges")
     row = await plane.store.find(AwaitedRecord, (operation, subscription))
     if row is None or row.tenant != caller.tenant:
         known = await plane.store.find(SubscriptionRecord, (subscription,))
@@ -180,21 +179,21 @@ async def _settle(
     operation, subscription = row.operation, row.subscription
     while True:
         now = plane.store.now()
-        settled = row._replace(acknowledged_at=now, principal=caller.principal)
+        acknowledged = row._replace(acknowledged_at=now, principal=caller.principal)
         audit_row = entry(
             caller, action, target=subscription, now=now, operation=operation, **details
         )
         guards: tuple[Is, ...] = (rows.wait_is_open(row),)
-        writes: Writes = (rows.acknowledge_wait(settled), audit_row)
+        writes: Writes = (rows.acknowledge_wait(acknowledged), audit_row)
         handle = await load_handle(plane.store, plane.catalogue, plane.id, operation)
         if handle is not None and handle.progress.end is None:
-            handle.due_at = None  # so that it is set: a poll may have moved it
+            handle.due_at = None  # a poll may have moved it: the change sets it again
             body = {"signal": ACKNOWLEDGED, "payload": subscription, "by": caller.principal}
             change = build_record(handle, RecordKind.SIGNALLED, "", body, now).change.plain()
             guards += change.guards
             writes += change.writes
         change = Change("", guards, writes, wake_hint=WakeHint(operation))
-        view = await _view(plane, settled)
+        view = await _view(plane, acknowledged)
         refused = await idempotency.commit(plane, change, view)
         if refused is None:
             plane.engine.wake(operation)
@@ -265,26 +264,28 @@ async def wait_state_of(plane: Plane, row: AwaitedRecord) -> WaitState:
     operation = await plane.store.find(OperationRecord, (row.operation,))
     if operation is None or operation.ended_at is not None:
         return WaitState.ENDED
-    return WaitState.WAITS if await _is_there(plane, row) else WaitState.GONE
+    return WaitState.WAITS if await _subscriber_exists(plane, row) else WaitState.GONE
 
 
-async def close_wait(plane: Plane, caller: Caller, row: AwaitedRecord, fate: WaitState) -> bool:
-    """Close a wait whose operation has ended or whose subscriber was deleted; twice succeeds.
+async def close_wait(
+    plane: Plane, caller: Caller, row: AwaitedRecord, wait_state: WaitState
+) -> bool:
+    """Close a wait whose operation has ended or whose subscriber was deleted; may be repeated.
 
     False if it still waits, or if only a newer release can signal its operation: a leader of that
     release closes the wait.
     """
-    if fate is WaitState.ENDED:
+    if wait_state is WaitState.ENDED:
         await plane.store.commit(Change("", (), (rows.drop_wait(row),)))
-    elif fate is WaitState.GONE:
+    elif wait_state is WaitState.GONE:
         try:
             await _settle(plane, caller, row, action="subscription.release", details={})
         except PlanUnknown:
             return False
-    return fate is not WaitState.WAITS
+    return wait_state is not WaitState.WAITS
 
 
-async def _is_there(plane: Plane, row: AwaitedRecord) -> bool:
+async def _subscriber_exists(plane: Plane, row: AwaitedRecord) -> bool:
     """Whether the subscriber still exists."""
     return await plane.store.find(SubscriptionRecord, (row.subscription,)) is not None
 

@@ -17,7 +17,7 @@ LETTERS_PER_COMMIT = 500
 """Letters that one commit drops."""
 
 
-BEHIND = "it waits for the event before it"
+BEHIND = "it waits for an earlier event of the same agent"
 
 
 class LetterView(NamedTuple):
@@ -107,7 +107,7 @@ async def discard(
     agent: str,
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> int:
-    """Discard an agent's letters: its next event is sent as if they had been accepted.
+    """Discard an agent's dead letters, so that its later events are sent.
 
     An attempt after a crash leaves streams alone that were parked since the first attempt.
     """
@@ -139,11 +139,11 @@ async def _discard_stream(plane: Plane, caller: Caller, stream: ParkedRecord) ->
             caller, "letters.discard", target=stream.destination, now=plane.store.now(),
             agent=stream.agent, letters=count + len(letters),
         )  # fmt: skip
-        still: tuple[Is, ...] = (delivery_rows.stream_is_parked(stream),)
+        guards: tuple[Is, ...] = (delivery_rows.stream_is_parked(stream),)
         if cursor is not None:
-            still += (delivery_rows.cursor_is_at(cursor),)
+            guards += (delivery_rows.cursor_is_at(cursor),)
         writes: Writes = (*drops, delivery_rows.drop_stream(stream), audit_row)
-        refused = await plane.store.commit(Change("", still, writes))
+        refused = await plane.store.commit(Change("", guards, writes))
         if refused is None or refused.what.table == "parked":
             return refused is None
 

@@ -1,4 +1,4 @@
-"""Backlogs of destinations for metrics, by kind of destination.
+"""Reads the backlogs of destinations for metrics, by kind of destination.
 
 A process counts what it sends (`tenure.telemetry.counters`).  The backlog is read from the store at
 each scrape, and is the same in every process.
@@ -23,7 +23,7 @@ RESULTS = tuple(str(verdict) for verdict in DeliveryVerdict)
 
 @dataclass(slots=True)
 class Backlog:
-    """What destinations of one kind have not accepted."""
+    """The events that destinations of one kind have not accepted."""
 
     letters: int = 0
     """Dead letters."""

@@ -16,15 +16,15 @@ class FairLock:
         """The waits of each tenant, the next one first; a tenant without waits has no entry."""
 
     @asynccontextmanager
-    async def held_for(self, tenant: str) -> AsyncIterator[None]:
-        """Held for a tenant until the block is left."""
+    async def acquire(self, tenant: str) -> AsyncIterator[None]:
+        """Acquire the lock for a tenant until the block is left."""
         if self._is_locked:
-            mine = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(tenant, deque()).append(mine)
+            granted = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(tenant, deque()).append(granted)
             try:
-                await mine
+                await granted
             except asyncio.CancelledError:
-                if not mine.cancelled():  # the lock was passed to this wait at the same moment
+                if not granted.cancelled():  # the lock was passed to this wait at the same moment
                     self._pass_on(tenant)
                 raise
         self._is_locked = True
@@ -38,9 +38,9 @@ class FairLock:
         if tenant in self._waiting:
             self._waiting[tenant] = self._waiting.pop(tenant)
         while self._waiting:
-            name, lane = next(iter(self._waiting.items()))
-            first = lane.popleft()
-            if not lane:
+            name, waits = next(iter(self._waiting.items()))
+            first = waits.popleft()
+            if not waits:
                 del self._waiting[name]
             if not first.done():  # else that caller has stopped waiting
                 first.set_result(None)

@@ -1,4 +1,4 @@
-"""The feed: committed events in order, read from the store once for all readers of this process.
+"""Reads committed events in order, from the store once for all readers of this process.
 
 The newest events are cached in memory; readers of older ones read the store.  A position is a
 cursor: that of the last event read, or 0.  Later commits have greater positions.  A reader may name
@@ -18,7 +18,7 @@ MEMORY_EVENTS = 8_192
 """Events that are cached."""
 PAGE = 1_000
 PAUSE_SECONDS = 0.002
-"""Pause before each read of old events, so that many such readers leave other tasks the loop."""
+"""Pause before each read of old events, so that many such readers do not block the event loop."""
 AGE_SECONDS = 0.2
 """How old the cache may be if this process was not notified of a commit: others commit too."""
 
@@ -70,7 +70,7 @@ class Feed:
         """
         if position in self._indexes:
             return await self.after(position, limit=limit)
-        async with self._store_reads.held_for(tenant):
+        async with self._store_reads.acquire(tenant):
             await asyncio.sleep(PAUSE_SECONDS)
             return await self.after(position, limit=limit)
 
@@ -81,9 +81,9 @@ class Feed:
         return newest
 
     async def _note_newer(self, position: int) -> None:
-        """A reader knows of this position: a cache that ends before it is out of date."""
+        """Mark the cache as out of date if it ends before this position, which exists."""
         if self._last is not None and position > self._last:
-            async with self._lock:  # a read that is under way may not find it
+            async with self._lock:  # a read in progress may not find it
                 self._commits_seen = -1
 
     def _start_at(self, position: int) -> None:

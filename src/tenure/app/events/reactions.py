@@ -1,7 +1,7 @@
 """Reactions: the plane's own subscribers to changes of agents' states.
 
-They receive events like other subscribers, at least once, so each of them can be applied twice.
-The wiring of a plane can leave out or replace each of them.
+They receive events at least once, like other subscribers, so each of them is idempotent.  The
+wiring of a plane can leave out or replace each of them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +20,7 @@ from tenure.ports.bus import Outgoing
 from tenure.ports.store import Change, Drop, Is
 
 React = Callable[[Plane, Outgoing], Awaitable[None]]
-NOT_THERE: Final = (AgentState.DELETED, AgentState.CREATE_FAILED)
+DELETED_STATES: Final = (AgentState.DELETED, AgentState.CREATE_FAILED)
 
 
 class Reaction(NamedTuple):
@@ -37,16 +37,16 @@ async def remove_webhooks(plane: Plane, event: Outgoing) -> None:
     """
     caller = Caller(event.tenant, f"event {event.id}", Role.OPERATOR)
     agent = await plane.store.find(AgentRecord, (event.agent,))
-    waits: list[str] = []
+    waiting: list[str] = []
     for row in await subscriptions.rows_of(plane, event.tenant):
         if row.agent != event.agent:
             continue
         if await subscriptions.may_be_removed(plane, row, agent):
             await subscriptions.remove(plane, caller, row)
         else:
-            waits.append(row.name)
-    if waits:
-        raise Unavailable(f"{', '.join(waits)} has not received {event.id} yet")
+            waiting.append(row.name)
+    if waiting:
+        raise Unavailable(f"{', '.join(waiting)} has not received {event.id} yet")
 
 
 async def release_quota(plane: Plane, event: Outgoing) -> None:
@@ -55,7 +55,7 @@ async def release_quota(plane: Plane, event: Outgoing) -> None:
     if await plane.store.find("reservation", key) is None:
         return
     agent = await plane.store.find(AgentRecord, (event.agent,))
-    if agent is None or agent.state not in NOT_THERE:
+    if agent is None or agent.state not in DELETED_STATES:
         return
     guard = Is.of(agent, "state")
     await plane.store.commit(Change("", (guard,), (Drop("reservation", key),)))

@@ -39,11 +39,11 @@ from tenure.plans.agents.lifecycle import WAITED_FOR
 from tenure.ports.seal import Seal
 from tenure.ports.store import Change, ChangePart, Is, Put, Row, Set
 
-SECRET_PREFIX = "whsec_"  # noqa: S105 (how such a secret begins, as the Standard Webhooks have it)
+SECRET_PREFIX = "whsec_"  # noqa: S105 (the prefix that Standard Webhooks define)
 OVERLAP_SECONDS = 86_400.0
 """How long the previous secret continues to sign beside a new one."""
 LAST_EVENT_SECONDS = 4 * 3_600.0
-"""How long a subscription of a deleted agent waits for its last delivery: less than the relay."""
+"""How long a subscription to a deleted agent waits for the delivery of its last event."""
 LETTERS_PER_COMMIT = 500
 SUBSCRIPTIONS = "subscriptions"
 """The kind of quota that counts subscriptions."""
@@ -97,7 +97,7 @@ class SubscriptionView(NamedTuple):
 async def create_subscription(
     plane: Plane, caller: Caller, request: SubscriptionRequest, *, idempotency_key: str = ""
 ) -> tuple[SubscriptionView, str]:
-    """Create a subscription; returns it and its secret.
+    """Create a subscription; return it and its secret.
 
     The same key and request give the same subscription for a day, with the secret unless it was
     rotated since.  If the subscription was deleted since, the first answer is given again.
@@ -193,7 +193,7 @@ async def _reserve(plane: Plane, tenant: str) -> ChangePart:
     quota = await plane.store.find(QuotaRecord, key)
     count = await plane.store.count_rows(SubscriptionRecord, {"tenant": tenant})
     if count >= SUBSCRIPTIONS_MAX:
-        message = f"the tenant has {count} subscriptions, which is the most; delete one"
+        message = f"the tenant has {count} subscriptions, its maximum; delete one"
         raise Conflict(message, code=ConflictCode.QUOTA_EXCEEDED, holder=SUBSCRIPTIONS)
     if quota is None:
         first: Row = {"most": SUBSCRIPTIONS_MAX, "revision": 1}
@@ -217,7 +217,7 @@ async def _ownership_edges(
     about = await plane.store.find(AgentRecord, (agent,)) if agent else None
     if about is not None:
         if about.state in ownership.DELETION_STATES:
-            message = f"agent {about.name} is {about.state}: nobody subscribes to it now"
+            message = f"agent {about.name} is {about.state}: it accepts no new subscriptions"
             raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=agent)
         guards += (Is("agent", (agent,), {"tenant": caller.tenant, "state": about.state}),)
     for uid in dict.fromkeys(one.uid for one in (about, asks) if one is not None):
@@ -286,7 +286,7 @@ async def rotate_secret(
 async def delete_subscription(
     plane: Plane, caller: Caller, name: str, *, idempotency: IdempotentRequest = WITHOUT_KEY
 ) -> SubscriptionView:
-    """Delete a subscription with its dead letters; no operation waits for it any more."""
+    """Delete a subscription with its dead letters; operations no longer wait for it."""
     require(caller, Role.OPERATOR)
     row = await get_subscription_row(plane, caller, name)
     view = await _view(plane, row)
@@ -303,23 +303,24 @@ async def remove(
     idempotency: IdempotentRequest = WITHOUT_KEY,
     view: SubscriptionView | None = None,
 ) -> bool:
-    """Remove a subscription with its cursor, dead letters and edges; twice succeeds.
+    """Remove a subscription with its cursor, dead letters and edges; may be repeated.
 
-    False if a guard refused: then it is still there.  A request with a key is answered by `view`.
+    False if a guard refused: then it still exists.  `view` is the answer to a request with an
+    idempotency key.
     """
     name, now = row.id, plane.store.now()
     audit_row = entry(caller, "subscription.delete", target=name, now=now, name=row.name)
-    there = subscription_rows.subscription_exists(row)
+    exists = subscription_rows.subscription_exists(row)
     drops = [subscription_rows.drop_subscription(row), delivery_rows.drop_cursor(name)]
     owners = await ownership.owners_of(plane, name, EdgeKind.WEBHOOK)
     drops += [edge_rows.drop_edge(one) for one in owners]
-    change = Change("", (there, *guards), (*drops, audit_row))
+    change = Change("", (exists, *guards), (*drops, audit_row))
     refused = await idempotency.commit(plane, change, view)
     if refused is not None and refused.what.table != "subscription":
         return False
     plane.subscription_changes.notify()
     await drop_letters(plane, name)
-    # From here on no new operation waits for it.  If we die now, a reconciler closes the waits.
+    # No new operation waits for it now.  If the process dies here, a reconciler closes the waits.
     await acknowledgements.release(plane, caller, name)
     return True
 
@@ -339,7 +340,10 @@ async def has_received_all(plane: Plane, subscription: SubscriptionRecord) -> bo
 async def may_be_removed(
     plane: Plane, subscription: SubscriptionRecord, agent: AgentRecord | None
 ) -> bool:
-    """Whether a subscription to a deleted agent may be removed: it has its events, or was late."""
+    """Whether a subscription to a deleted agent may be removed.
+
+    It may be removed when it has received all its events, or LAST_EVENT_SECONDS after the deletion.
+    """
     since = (agent.updated_at or 0.0) if agent else 0.0
     return plane.store.now() > since + LAST_EVENT_SECONDS or await has_received_all(
         plane, subscription
@@ -349,7 +353,7 @@ async def may_be_removed(
 async def drop_letters(plane: Plane, destination: str, *, guards: tuple[Is, ...] = ()) -> bool:
     """Drop the dead letters of a destination that is gone; False if a guard refused.
 
-    The streams are dropped last: if we die before, a reconciler finds the letters by them.
+    The streams are dropped last: after a crash a reconciler finds the remaining letters by them.
     """
     store, columns, limit = plane.store, {"destination": destination}, LETTERS_PER_COMMIT
     while letters := await store.list_rows(LetterRecord, columns, limit=limit):
@@ -366,7 +370,7 @@ async def drop_letters(plane: Plane, destination: str, *, guards: tuple[Is, ...]
 def secrets_of(plane: Plane, row: SubscriptionRecord) -> tuple[bytes, ...]:
     """The keys with which a subscription's deliveries are signed now, the newest first.
 
-    The one before may be sealed with a key that is lost: then the newest signs alone.
+    The previous secret may be sealed with a key that is lost: then only the newest signs.
     """
     if row.secret is None:
         return ()
@@ -374,7 +378,7 @@ def secrets_of(plane: Plane, row: SubscriptionRecord) -> tuple[bytes, ...]:
     try:
         newest = seal.open_up(row.secret, label=_label(name))
     except Invalid as error:
-        raise Invalid(f"{error}; tenure subscription rotate {name} gives it a new secret") from None
+        raise Invalid(f"{error}; make a new secret: tenure subscription rotate {name}") from None
     if row.before_until is None or row.before_until <= plane.store.now():
         return (newest,)
     try:
@@ -405,7 +409,7 @@ async def _check_request(plane: Plane, caller: Caller, request: SubscriptionRequ
                 raise Invalid("target: a subject is words of letters, digits, _ and -, with dots")
         case SubscriptionKind.PULL:
             if request.target:
-                raise Invalid("target: a pull subscription has none: it reads /v1/events")
+                raise Invalid("target: a pull subscription has no target: it reads /v1/events")
     event_filter, ends = EventFilter(types=parse_types(request.types)), WAITED_FOR.values()
     if request.required and not any(event_filter.has_type(event) for event in ends):
         raise Invalid(
@@ -423,7 +427,7 @@ def _seal_secret(plane: Plane, name: str, secret: bytes) -> str:
 
 def _seal(plane: Plane) -> Seal:
     if plane.seal is None:
-        raise Invalid("this control plane has no place for secrets, and so no webhooks")
+        raise Invalid("this control plane cannot store secrets, so it has no webhooks")
     return plane.seal
 
 

@@ -1,1 +1,1 @@
-"""Safety: epochs, the pause after a restore, findings, standing, unknown resources."""
+"""Safety: epochs, the pause after a restore, findings, conditions of agents, unknown resources."""

@@ -1,8 +1,9 @@
 """Pauses the plane when its store has gone backwards, until an operator confirms.
 
 The plane is paused when its store was restored or replaced by an older copy.  A paused plane
-answers reads and moves no operation, until an operator has reviewed what would follow and confirms.
-The memo by which this is noticed is kept outside the store, and its numbers only rise.
+answers reads and continues no operation, until an operator has reviewed the effects and confirms.
+A memo outside the store has the epoch and the last known line of the audit log.  A store that
+lacks them is an older copy.
 """
 
 import asyncio
@@ -16,17 +17,17 @@ from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.app.safety import watermark
-from tenure.app.safety.pause import SPAN
-from tenure.app.safety.standing import (
+from tenure.app.safety.agent_condition import (
     CREDENTIALS,
     RUNTIME,
+    AgentCondition,
     AgentResource,
-    Standing,
-    held_by,
-    is_at_rest,
+    condition_of,
+    is_idle,
     is_open,
-    standing,
+    resources_of,
 )
+from tenure.app.safety.pause import GENERATIONS_PER_EPOCH
 from tenure.app.tenancy.audit import entry
 from tenure.app.tenancy.tokens import TENANT, require_owner
 from tenure.core.agent import AgentState
@@ -55,35 +56,37 @@ Answer = TypeVar("Answer")
 # --- at the start, and in each pass ---------------------------------------------------------------
 
 
-async def compare(plane: Plane) -> None:
-    """Compare the store with the memo outside it, before any operation moves.
+async def compare_with_memo(plane: Plane) -> None:
+    """Compare the store with the memo outside it, before any operation continues.
 
-    A store that lacks rows which it had before is an older copy: a new epoch begins, and the plane
-    is paused.  If the store has a greater epoch, another process has begun it, and it is adopted.
+    A store that lacks rows which it had before is an older copy: a new epoch starts, and the plane
+    is paused.  If the store has a greater epoch, another process has started it, and this process
+    takes it over.
     """
     pause = plane.pause
     row = await plane.store.find(PlaneRecord, PLANE_ROW)
     stored = None if row is None else row.epoch
-    theirs = stored or 1
-    held = (row and row.held) or ""
-    if theirs > pause.epoch:
-        await pause.remember(epoch=theirs, held=pause.why or held, position=0, head="")
+    store_epoch = stored or 1
+    pause_reason = (row and row.held) or ""
+    if store_epoch > pause.epoch:
+        why = pause.why or pause_reason
+        await pause.update_memo(epoch=store_epoch, held=why, position=0, head="")
     elif not pause.why:
-        older = await _reason_store_is_older(plane, theirs)
+        older = await _reason_store_is_older(plane, store_epoch)
         if older:
-            await pause.remember(epoch=pause.epoch + 1, held=older, position=0, head="")
-        elif held and theirs == pause.epoch:
-            await pause.remember(held=held)
-    if pause.epoch > theirs or stored is None:
-        await _write_epoch(plane, theirs)
-    await note(plane)
+            await pause.update_memo(epoch=pause.epoch + 1, held=older, position=0, head="")
+        elif pause_reason and store_epoch == pause.epoch:
+            await pause.update_memo(held=pause_reason)
+    if pause.epoch > store_epoch or stored is None:
+        await _write_epoch(plane, store_epoch)
+    await record_audit_head(plane)
 
 
-async def _reason_store_is_older(plane: Plane, theirs: int) -> str:
-    """Why the store is older than it was; empty if nothing shows that."""
+async def _reason_store_is_older(plane: Plane, store_epoch: int) -> str:
+    """Why the store is an older copy; empty if nothing shows that."""
     pause = plane.pause
-    if theirs < pause.epoch:
-        return f"the store is of epoch {theirs}, and this home has seen {pause.epoch}"
+    if store_epoch < pause.epoch:
+        return f"the store is of epoch {store_epoch}, and this home has seen {pause.epoch}"
     if not await _has_last_audit_line(plane):
         at = pause.memo.position
         return f"line {at} of the audit log is not the one that was seen here before"
@@ -99,30 +102,35 @@ async def _has_last_audit_line(plane: Plane) -> bool:
     return line is not None and line.hash == memo.head
 
 
-async def _write_epoch(plane: Plane, theirs: int) -> None:
-    """Write the epoch to the store; for a later one, raise the numbers of all agents first."""
+async def _write_epoch(plane: Plane, store_epoch: int) -> None:
+    """Write the epoch to the store; for a new one, raise the generations of all agents first."""
     pause = plane.pause
     write = plane_rows.set_epoch(pause.epoch, pause.why or None)
-    if pause.epoch == theirs:
+    if pause.epoch == store_epoch:
         await plane.store.commit(Change("", (), (write,)))
         return
     async for agent in every(plane.store, AgentRecord):
         raised = agent_rows.set_numbers(
             agent,
-            generation=pause.epoch * SPAN + agent.generation % SPAN,
-            epoch=None if agent.epoch is None else pause.epoch * SPAN + agent.epoch % SPAN,
+            generation=_raise_number(agent.generation, pause.epoch),
+            epoch=None if agent.epoch is None else _raise_number(agent.epoch, pause.epoch),
         )
         await plane.store.commit(Change("", (), (raised,)))
     await plane.store.begin_epoch(pause.epoch)
     owner = Caller(TENANT, "plane", Role.ADMIN)
     audit_row = entry(
         owner, "plane.hold", target=plane.id, now=plane.store.now(), epoch=pause.epoch,
-        before=theirs, why=pause.why,
+        before=store_epoch, why=pause.why,
     )  # fmt: skip
     await plane.store.commit(Change("", (), (write, audit_row)))
 
 
-async def note(plane: Plane) -> None:
+def _raise_number(number: int, epoch: int) -> int:
+    """A generation or epoch of an agent, raised into this epoch of the plane."""
+    return epoch * GENERATIONS_PER_EPOCH + number % GENERATIONS_PER_EPOCH
+
+
+async def record_audit_head(plane: Plane) -> None:
     """Write the last line of the audit log to the memo, and raise the watermark.
 
     If the line that the memo has is missing in the store, the memo stays as it is: a verification
@@ -134,7 +142,7 @@ async def note(plane: Plane) -> None:
     position, head = pause.memo.position, pause.memo.head
     while rows := await plane.store.list_rows(AuditRecord, {}, after=(position,), limit=PAGE_MAX):
         position, head = rows[-1].position, rows[-1].hash
-    await pause.remember(position=position, head=head)
+    await pause.update_memo(position=position, head=head)
     if plane.shared and pause.has_watermarks and not pause.why:
         await watermark.raise_watermark(plane)
 
@@ -148,36 +156,36 @@ async def pause_if_rewound(plane: Plane) -> bool:
 
 
 async def pause_after_rewind(plane: Plane, why: str) -> None:
-    """Pause the plane in a new epoch, as after a restore; this process does nothing more in it.
+    """Pause the plane in a new epoch, as after a restore; this process changes nothing more.
 
-    That is written to the home first: the next start begins the epoch in the store, and waits for
-    an operator who confirms.
+    The memo in the home is written first.  The next start writes the new epoch to the store, and
+    waits for an operator's confirmation.
     """
     pause = plane.pause
     if pause.why:
         return
-    await pause.remember(epoch=pause.epoch + 1, held=why, position=0, head="")
-    pause.memo = pause.memo._replace(held=f"{why}: start this process anew")
+    await pause.update_memo(epoch=pause.epoch + 1, held=why, position=0, head="")
+    pause.memo = pause.memo._replace(held=f"{why}: restart this process")
     pause.must_restart = True
 
 
-async def follow(plane: Plane) -> bool:
-    """Whether this process must stop: another one has begun a later epoch, or paused the plane.
+async def follow_epoch(plane: Plane) -> bool:
+    """Whether this process must stop: another one has started a later epoch, or paused the plane.
 
-    From then on this process is paused until it is started again.  A pause since the start ends
-    here once another process has received the operator's confirmation.
+    This process is then paused until it is restarted.  If it was paused since its start, the pause
+    ends here after another process has received the operator's confirmation.
     """
     pause = plane.pause
     row = await plane.store.find(PlaneRecord, PLANE_ROW)
-    epoch, held = (row and row.epoch) or 1, (row and row.held) or ""
-    if pause.why and not pause.must_restart and epoch == pause.epoch and not held:
-        await pause.remember(held="")
+    epoch, pause_reason = (row and row.epoch) or 1, (row and row.held) or ""
+    if pause.why and not pause.must_restart and epoch == pause.epoch and not pause_reason:
+        await pause.update_memo(held="")
         pause.confirmation.set()
-    if pause.why or (epoch <= pause.epoch and not held):
+    if pause.why or (epoch <= pause.epoch and not pause_reason):
         return False
-    why = held or f"epoch {epoch} was begun elsewhere"
+    why = pause_reason or f"another process has started epoch {epoch}"
     pause.memo = pause.memo._replace(
-        epoch=max(epoch, pause.epoch), held=f"{why}: start this process anew"
+        epoch=max(epoch, pause.epoch), held=f"{why}: restart this process"
     )
     pause.must_restart = True
     return True
@@ -197,7 +205,7 @@ class OpenOperation(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A resource that an agent holds by the store, and that its provider does not have."""
+    """A resource that an agent has by the store, and that its provider does not have."""
 
     agent: str
     name: str
@@ -233,7 +241,7 @@ class Review(NamedTuple):
     missing: list[Missing]
     started_agents: int
     started: list[ReadyAgent]
-    """Agents that only lack their runtime; drift starts it again, if it repairs."""
+    """Agents that lack only their runtime; drift starts it again if it may repair."""
     shut_agents: int
     shut: list[ReadyAgent]
     """Agents whose credentials are closed: suspended since the backup.  They are not started."""
@@ -254,17 +262,17 @@ class _ReviewCalls:
         self.timeouts = Counter[str]()
 
     async def call(
-        self, slot: str, question: Callable[[], Awaitable[Answer]], *,
-        seconds: float = CALL_SECONDS, counts: int = 1,
+        self, slot: str, request: Callable[[], Awaitable[Answer]], *,
+        seconds: float = CALL_SECONDS, timeouts: int = 1,
     ) -> Answer | None:  # fmt: skip
-        """The answer; None if the call failed.  A timeout counts as `counts` timeouts."""
+        """The answer; None if the call failed.  A timeout is counted as so many `timeouts`."""
         if self.timeouts[slot] >= TIMEOUTS_MAX:
             return None
         try:
             async with asyncio.timeout(seconds):
-                return await question()
+                return await request()
         except TimeoutError:
-            self.timeouts[slot] += counts
+            self.timeouts[slot] += timeouts
             self.silent.setdefault(slot, "no answer in time")
         except ProviderError as error:
             self.silent.setdefault(slot, str(error))
@@ -274,35 +282,36 @@ class _ReviewCalls:
 async def review(plane: Plane, caller: Caller) -> Review:
     """Compare every provider with the store, providers first; nothing is changed."""
     require_owner(caller)
-    theirs: dict[str, dict[str, str]] = {}
+    at_providers: dict[str, dict[str, str]] = {}
     calls = _ReviewCalls()
     for slot, provider in plane.providers.items():
         if hasattr(provider, "list_owned"):
-            lists = partial(_list_owned, plane, slot)
-            listed = await calls.call(slot, lists, seconds=LIST_SECONDS, counts=TIMEOUTS_MAX)
-            theirs |= {} if listed is None else {slot: listed}
-    ours: dict[str, set[str]] = {slot: set() for slot in theirs}
+            listing = partial(_list_owned, plane, slot)
+            listed = await calls.call(slot, listing, seconds=LIST_SECONDS, timeouts=TIMEOUTS_MAX)
+            at_providers |= {} if listed is None else {slot: listed}
+    in_store: dict[str, set[str]] = {slot: set() for slot in at_providers}
     missing: list[Missing] = []
-    stand: dict[Standing, list[ReadyAgent]] = {stands: [] for stands in Standing}
+    agents: dict[AgentCondition, list[ReadyAgent]] = {one: [] for one in AgentCondition}
     ready: list[AgentRecord] = []
     async for agent in every(plane.store, AgentRecord):
         tenant, uid = agent.tenant, agent.uid
         for intent in await plane.store.list_resources(tenant, uid):
             slot, key = intent.slot, intent.key
-            ours.setdefault(slot, set()).add(key)
-            if intent.state == IntentState.PRESENT and slot in theirs and key not in theirs[slot]:
+            in_store.setdefault(slot, set()).add(key)
+            is_listed = slot not in at_providers or key in at_providers[slot]
+            if intent.state == IntentState.PRESENT and not is_listed:
                 missing.append(Missing(uid, agent.name or "", tenant, slot, key))
-        if agent.state == AgentState.READY and is_at_rest(agent):
+        if agent.state == AgentState.READY and is_idle(agent):
             ready.append(agent)
         if len(ready) == AT_ONCE:
-            await _group_by_standing(plane, calls, ready, stand)
+            await _group_by_condition(plane, calls, ready, agents)
             ready = []
-    await _group_by_standing(plane, calls, ready, stand)
+    await _group_by_condition(plane, calls, ready, agents)
     unknown = [
         Unknown(slot, key, agent_of)
-        for slot, held in theirs.items()
-        for key, agent_of in held.items()
-        if key not in ours[slot]
+        for slot, keys in at_providers.items()
+        for key, agent_of in keys.items()
+        if key not in in_store[slot]
     ]
     resumed = [
         OpenOperation(row.id, row.tenant, row.plan_name, row.agent,
@@ -310,9 +319,8 @@ async def review(plane: Plane, caller: Caller) -> Review:
         async for row in every(plane.store, OperationRecord, {"ended_at": None})
     ]  # fmt: skip
     most = LISTED_MAX
-    started, shut, untold = (
-        stand[one] for one in (Standing.NEEDS_RUNTIME, Standing.CLOSED, Standing.UNVERIFIED)
-    )
+    started, shut = agents[AgentCondition.NEEDS_RUNTIME], agents[AgentCondition.CLOSED]
+    untold = agents[AgentCondition.UNVERIFIED]
     return Review(
         plane.pause.epoch, plane.pause.why, len(resumed), resumed[:most], len(missing),
         missing[:most], len(started), started[:most], len(shut), shut[:most],
@@ -322,49 +330,50 @@ async def review(plane: Plane, caller: Caller) -> Review:
 
 
 async def _list_owned(plane: Plane, slot: str) -> dict[str, str]:
-    """The keys that a provider holds, each with the uid of its agent."""
+    """The keys of this plane's resources at a provider, each with the uid of its agent."""
     return {one.key: one.agent async for one in plane.providers[slot].list_owned(plane.id)}
 
 
-async def _group_by_standing(
+async def _group_by_condition(
     plane: Plane,
     calls: _ReviewCalls,
     ready: Sequence[AgentRecord],
-    stand: Mapping[Standing, list[ReadyAgent]],
+    agents: Mapping[AgentCondition, list[ReadyAgent]],
 ) -> None:
-    """Add each of these agents to the list of its standing."""
-    all_stand = await asyncio.gather(*(_standing_of(plane, calls, one) for one in ready))
-    for row, stands in zip(ready, all_stand, strict=True):
-        stand[stands].append(ReadyAgent(row.uid, row.name or "", row.tenant))
+    """Add each of these agents to the list of its condition."""
+    conditions = await asyncio.gather(*(_inspect_agent(plane, calls, one) for one in ready))
+    for row, condition in zip(ready, conditions, strict=True):
+        agents[condition].append(ReadyAgent(row.uid, row.name or "", row.tenant))
 
 
-async def _standing_of(plane: Plane, calls: _ReviewCalls, row: AgentRecord) -> Standing:
-    """The standing of one agent; other resources are inspected only if its runtime is dead."""
+async def _inspect_agent(plane: Plane, calls: _ReviewCalls, row: AgentRecord) -> AgentCondition:
+    """The condition of one agent; other resources are inspected only if its runtime is dead."""
 
-    async def inspected(held: AgentResource) -> AgentResource:
-        inspect = partial(plane.providers[held.slot].inspect, held.key)
-        return held._replace(seen=await calls.call(held.slot, inspect))
+    async def inspect(resource: AgentResource) -> AgentResource:
+        request = partial(plane.providers[resource.slot].inspect, resource.key)
+        return resource._replace(seen=await calls.call(resource.slot, request))
 
-    held = [
-        await inspected(one) if one.slot == RUNTIME else one for one in await held_by(plane, row)
+    resources = [
+        await inspect(one) if one.slot == RUNTIME else one for one in await resources_of(plane, row)
     ]
-    if any(one.is_dead for one in held):
-        held = [one if one.slot == RUNTIME else await inspected(one) for one in held]
+    if any(one.is_dead for one in resources):
+        resources = [one if one.slot == RUNTIME else await inspect(one) for one in resources]
     is_open_now = await calls.call(CREDENTIALS, partial(is_open, plane, row))
-    return standing(row, held, is_open=is_open_now)
+    return condition_of(row, resources, is_open=is_open_now)
 
 
 async def confirm(
     plane: Plane, caller: Caller, *, idempotency: IdempotentRequest = WITHOUT_KEY
 ) -> None:
-    """End the pause, so that operations move again; Conflict if the plane is not paused."""
+    """End the pause, so that operations continue; Conflict if the plane is not paused."""
     require_owner(caller)
     pause = plane.pause
     if pause.must_restart:
-        raise Conflict(f"{pause.why}: it is not to be confirmed here", code=ConflictCode.NOT_HELD)
+        message = f"{pause.why}: it cannot be confirmed in this process"
+        raise Conflict(message, code=ConflictCode.NOT_HELD)
     if not pause.why:
         raise Conflict(
-            "the plane is not held: there is nothing to confirm", code=ConflictCode.NOT_HELD
+            "the plane is not paused: there is nothing to confirm", code=ConflictCode.NOT_HELD
         )
     now, why = plane.store.now(), pause.why
     audit_row = entry(caller, "plane.confirm", target=plane.id, now=now, epoch=pause.epoch, why=why)
@@ -372,7 +381,8 @@ async def confirm(
     change = Change("", (guard,), (plane_rows.end_pause(), audit_row))
     if await idempotency.commit(plane, change, None) is not None:
         raise Conflict(
-            "a later epoch was begun elsewhere: start this process anew", code=ConflictCode.NOT_HELD
+            "another process has started a later epoch: restart this process",
+            code=ConflictCode.NOT_HELD,
         )
-    await pause.remember(held="")
+    await pause.update_memo(held="")
     pause.confirmation.set()

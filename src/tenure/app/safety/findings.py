@@ -56,7 +56,7 @@ class FindingView(NamedTuple):
 async def report(
     plane: Plane, sighting: Sighting, *, guards: tuple[Is, ...] = (), writes: Writes = ()
 ) -> FindingRecord | None:
-    """Write a sighting together with `writes`; returns the finding after it.
+    """Write a sighting together with `writes`; return the finding after it.
 
     None if one of the guards does not hold: then nothing was written.
     """
@@ -64,22 +64,22 @@ async def report(
     while True:
         row = await plane.store.find(FindingRecord, key)
         now = plane.store.now()
-        then = _seen_again(sighting, row, now)
+        finding = _seen_again(sighting, row, now)
         guard: tuple[Is, ...] = ()
-        write: Put | Set = Put.of(then)
+        write: Put | Set = Put.of(finding)
         if row is not None:
-            same: Row = {"sightings": row.sightings, "resolved_at": row.resolved_at}
-            guard = (Is("finding", key, same),)
-            write = Set("finding", key, columns_of(then))
+            unchanged: Row = {"sightings": row.sightings, "resolved_at": row.resolved_at}
+            guard = (Is("finding", key, unchanged),)
+            write = Set("finding", key, columns_of(finding))
         refused = await plane.store.commit(Change("", (*guards, *guard), (write, *writes)))
         if refused is None:
-            return then
+            return finding
         if refused.what.table != "finding":
             return None
 
 
 def _seen_again(sighting: Sighting, row: FindingRecord | None, now: float) -> FindingRecord:
-    """The finding after one more sighting; one that was resolved begins anew."""
+    """The finding after one more sighting; a resolved finding starts again with one sighting."""
     before = None if row is None or row.resolved_at is not None else row
     return FindingRecord(
         id=finding_id(sighting.reconciler, sighting.subject),
@@ -106,7 +106,8 @@ def abandoned_finding(
     tenant: str, agent: str, operation: str, *, kind: str, by: str, now: float
 ) -> Put:
     """The finding about an abandoned operation, to be committed with its end."""
-    what = f"operation {operation} ({kind}) was abandoned by {by}; delete the agent to clear up"
+    advice = "delete the agent to remove its resources"
+    what = f"operation {operation} ({kind}) was abandoned by {by}; {advice}"
     sighting = Sighting(
         "operations",
         FindingKind.CONFIRMED,
@@ -130,7 +131,7 @@ def finding_is_resolved(row: FindingRecord) -> Is:
 
 
 async def find(plane: Plane, reconciler: str, subject: str) -> FindingRecord | None:
-    """The finding of this subject that is open, if there is one."""
+    """The open finding of this subject; None if there is none."""
     row = await plane.store.find(FindingRecord, (finding_id(reconciler, subject),))
     return None if row is None or row.resolved_at is not None else row
 

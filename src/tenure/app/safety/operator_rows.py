@@ -1,4 +1,4 @@
-"""The rows of an operator's verb on an operation: an audit entry, a finding for an abandon."""
+"""The rows of an operator's command on an operation: an audit entry, a finding for an abandon."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from tenure.ports.store import Write
 
 
 def write_operator_rows(one: OperatorCommand) -> Sequence[Write]:
-    """The audit entry of the verb, and for an abandon the finding about what is left behind."""
+    """The audit entry of the command, and for an abandon the finding about its resources."""
     caller, operation = one.caller, one.operation
     audit_row = entry(
         caller, f"operation.{one.verb}", target=operation.id, now=one.now, record=one.record

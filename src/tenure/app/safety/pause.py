@@ -1,12 +1,16 @@
-"""Which epoch a plane is in, and whether it is paused.  `app.safety.epochs` acts on it."""
+"""The state of a plane's epoch and pause in one process; `app.safety.epochs` changes it."""
 
 import asyncio
 from collections.abc import Mapping
 
 from tenure.ports.epoch import EpochStorage, Memo, Watermark, WatermarkStorage
 
-SPAN = 1_000_000
-"""Generations of one agent in one epoch: the millions are the epoch it was raised to, if it was."""
+GENERATIONS_PER_EPOCH = 1_000_000
+"""A restore raises the generation of every agent to at least its new epoch times this number.
+
+So keys of the new epoch differ from all earlier keys.  The quotient of a generation and this number
+is the epoch of the last restore; it is 0 for an agent that was never restored.
+"""
 
 
 class Pause:
@@ -15,7 +19,7 @@ class Pause:
     def __init__(
         self, keeper: EpochStorage | None = None, watermarks: WatermarkStorage | None = None
     ) -> None:
-        """Read it from the keeper; without a keeper it is the first epoch, and not paused."""
+        """Read the memo from the keeper; without a keeper it is epoch 1 and the plane runs."""
         self._keeper = keeper
         self._watermarks = watermarks
         self.memo = (keeper.read() if keeper is not None else None) or Memo()
@@ -34,7 +38,7 @@ class Pause:
         """Why the plane is paused; empty if it is not."""
         return self.memo.held
 
-    async def remember(self, **fields: object) -> None:
+    async def update_memo(self, **fields: object) -> None:
         """Change fields of the memo, on disk first; if that fails, memory is unchanged."""
         if self._keeper is not None:
             epoch = self.memo._replace(**fields).epoch  # type: ignore[arg-type]
@@ -58,7 +62,7 @@ class Pause:
 
 
 def _newer_memo(before: Memo | None, epoch: int, fields: Mapping[str, object]) -> Memo | None:
-    """The memo to write, or None: other processes write it too, and no number may fall."""
+    """The memo to write; None if the one on disk is newer: other processes write it too."""
     last = before or Memo()
     if last.epoch > epoch:
         return None

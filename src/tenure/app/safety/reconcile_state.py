@@ -1,4 +1,4 @@
-"""What the reconcilers of this process remember between two passes; it ends with the process."""
+"""The state of this process's reconcilers between two passes; it is not stored."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from tenure.telemetry.counters import ReconcileCounter
 
 @dataclass(slots=True)
 class ReconcileState:
-    """The passes of each reconciler by name, and where a long walk of one continues."""
+    """The counts of each reconciler by name, and the cursor at which its next pass continues."""
 
     counts: dict[str, ReconcileCounter] = field(default_factory=dict)
     cursors: dict[str, str] = field(default_factory=dict)

@@ -28,8 +28,9 @@ async def remove_resource(
 ) -> FindingView:
     """Remove the resource of this finding at its provider; a second removal succeeds.
 
-    It must be a resource that the reconciler of orphans could not judge and that is still unknown
-    to our records.  The provider checks its tenant; a caller of another tenant must name it.
+    It must be a resource that the reconciler `orphans` has reported as unknown and that is still
+    unknown to our records.  The provider checks its tenant, so a caller of another tenant must name
+    the resource's tenant.
     """
     require(caller, Role.ADMIN)
     if tenant and tenant != caller.tenant:
@@ -40,7 +41,7 @@ async def remove_resource(
         return findings.view(row)
     owners = [(key.agent, key.generation)]
     if key.text in await plane.store.list_living(slot, owners, gone=AgentState.DELETED):
-        message = f"our records know {slot} {key.text} by now: it is an agent's, and was left"
+        message = f"{slot} {key.text} is in our records now and belongs to an agent: not removed"
         raise Conflict(message, code=ConflictCode.RESOLVED, holder=finding)
     provider = plane.providers[slot]
     seen = await provider.inspect(key)
@@ -66,9 +67,7 @@ def _subject(plane: Plane, row: FindingRecord, tenant: str) -> tuple[str, Resour
     body = findings.body_of(row)
     slot, generation = str(body.get("provider", "")), body.get("generation")
     if row.kind != FindingKind.UNVERIFIABLE or slot not in plane.providers or generation is None:
-        raise Invalid(
-            f"finding {row.id!s} is not about a resource that our records know nothing of"
-        )
+        raise Invalid(f"finding {row.id!s} is not about a resource unknown to our records")
     return slot, resource_key(
         plane.id,
         tenant=tenant,

@@ -1,10 +1,11 @@
-"""Notices that a shared store lacks commits: a watermark is kept in the store and in the home.
+"""Detects that a shared store has lost commits, by a watermark in the store and in the home.
 
 Every few seconds each process raises the watermark: a number, the time and a random word.  It is
 committed to one row of the store, with the ones before it, and then written to a file of the home.
 A store whose row lacks the watermark of the home is older than it was: a standby that did not have
-the last commits was promoted, or a copy was put in its place.  No other row is read for this, so a
-process notices it even if it was not running at that time, or if none of its own commits is lost.
+the last commits was promoted, or the store was replaced by an older copy.  No other row is read for
+this, so a process detects it even if it was not running at that time, or if none of its own commits
+is lost.
 """
 
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ LISTED_MAX = 100
 
 
 async def find_missing(plane: Plane) -> str:
-    """Why the store is older than the watermark of the home says; empty if it is not known to be.
+    """Why the store is older than the watermark of the home; empty if nothing shows that.
 
     A watermark of another epoch is ignored, as a restore begins a new epoch.
     """

@@ -1,8 +1,7 @@
-"""Readiness of the store: whether it answers and takes records, and what is wrong if it does not.
+"""Probes whether the store answers and accepts writes, and finds the cause if it does not.
 
-Anybody who can reach the plane may send this request, so concurrent requests share one probe: one
-empty change is committed at a time, and its success is an answer for some seconds.  The store is
-asked for the cause only after a failure.
+Readiness requests need no token, so they share one probe: one empty change is committed at a time,
+and its success counts for some seconds.  The store is asked for the cause only after a failure.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from tenure.ports.store import Change
 FRESH_SECONDS = 5.0
 """How long an answer of the store stays valid."""
 SILENT = "the store does not answer"
-REFUSES = "the store answers but takes no records"
+REFUSES = "the store answers but accepts no writes"
 T = TypeVar("T")
 
 
@@ -31,9 +30,9 @@ class WriteProbe:
         self._cause = _SharedCall[str]()
 
     async def problem(self, plane: Plane, *, seconds: float) -> str:
-        """What is wrong with the store, in words that name no address; "" if it takes records.
+        """What is wrong with the store, without its address; "" if it accepts writes.
 
-        The store has so many seconds for each of its answers.
+        `seconds` is the timeout of each call to the store.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -42,7 +41,7 @@ class WriteProbe:
             return await self.explain(plane, SILENT, seconds)
         try:
             async with asyncio.timeout(seconds):
-                await self._commit.answer(lambda: _take_record(plane))
+                await self._commit.answer(lambda: _commit_empty_change(plane))
         except (TimeoutError, StoreError):
             return await self.explain(plane, REFUSES, seconds)
         return ""
@@ -61,8 +60,8 @@ async def until_answered(plane: Plane) -> None:
     await plane.store.find(PlaneRecord, PLANE_ROW)
 
 
-async def _take_record(plane: Plane) -> None:
-    """Commit an empty change, under the rules for requests that bring new work."""
+async def _commit_empty_change(plane: Plane) -> None:
+    """Commit an empty change, under the rules for requests that start new operations."""
     await plane.store.commit(Change("", (), (), is_new_work=True))
 
 
@@ -79,16 +78,16 @@ class _SharedCall(Generic[T]):
     async def answer(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The answer; if one waiter stops waiting, the call goes on for the others."""
         now = asyncio.get_running_loop().time()
-        known = self._call
-        if known is None or (known.done() and (not _is_answer(known) or self._is_old(now))):
-            known = self._call = asyncio.create_task(call())
-            known.add_done_callback(self._note)
-        return await asyncio.shield(known)
+        task = self._call
+        if task is None or (task.done() and (not _is_answer(task) or self._is_old(now))):
+            task = self._call = asyncio.create_task(call())
+            task.add_done_callback(self._record_time)
+        return await asyncio.shield(task)
 
     def _is_old(self, now: float) -> bool:
         return now >= self._answered_at + FRESH_SECONDS
 
-    def _note(self, call: "asyncio.Task[T]") -> None:
+    def _record_time(self, call: "asyncio.Task[T]") -> None:
         if _is_answer(call):
             self._answered_at = call.get_loop().time()
 

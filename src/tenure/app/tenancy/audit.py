@@ -1,6 +1,7 @@
-"""The audit log: one line for each act of a caller, chained by the store.
+"""The audit log: one line for each change by a caller, chained by hashes.
 
-A line is written in the same commit as the act; `verify` walks the chain.
+A line is written in the same commit as its change; the store adds the hash.  `verify` checks the
+whole chain.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ class Entry(NamedTuple):
 
 
 class ChainVerdict(NamedTuple):
-    """The result of a verification: the number of good lines, their last hash, the first bad."""
+    """The result of a verification: the number of intact lines, their last hash, the first bad."""
 
     entries: int
     head: str
@@ -39,7 +40,7 @@ class ChainVerdict(NamedTuple):
 
 
 def entry(caller: Caller, action: str, *, target: str, now: float, **body: object) -> Put:
-    """The line for an act, to be committed with it."""
+    """The line about a change, to be committed with it."""
     return Put(
         "audit",
         (Next("audit"),),
@@ -98,6 +99,6 @@ async def verify(plane: Plane, *, head: str = "") -> ChainVerdict:
         position, previous = position + len(rows), rows[-1].hash
     if not missing:
         return ChainVerdict(position, previous, None)
-    whose = "that was written down" if head in missing else "that this plane has seen last"
-    why = f"the head {whose} is not there"
+    which = "that you exported" if head in missing else "that this plane saw last"
+    why = f"the head {which} is missing in the log"
     return ChainVerdict(position, previous, BrokenChain(position + 1, why, head_missing=True))

@@ -1,8 +1,8 @@
-"""Tokens: how a caller authenticates.  The store has their hashes, never the tokens.
+"""Issues, checks and revokes API tokens; the store has their hashes, never the tokens.
 
 The tenant of every request comes from its token and from nowhere else.  An admin issues, lists and
 revokes the tokens of its own tenant; an admin of the plane's own tenant those of every tenant.  For
-other callers a token is answered like one that does not exist.
+other callers a token of another tenant looks the same as one that does not exist.
 """
 
 from base64 import urlsafe_b64encode
@@ -25,7 +25,7 @@ from tenure.ports.store import Change, Is, Put, Row, Set
 PREFIX = "tenure_"
 TENANT = "default"
 PLANE_STARTER = Caller(TENANT, "tenure up", Role.ADMIN)
-"""The caller in the audit log for acts at the start of the plane."""
+"""The caller in the audit log for changes at the start of the plane."""
 FIRST_EPOCH = 1
 """The epoch of a token that was issued before there were epochs."""
 LENGTH_MAX = 128
@@ -75,7 +75,7 @@ async def create_token(
     seconds: float | None = None,
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> tuple[TokenView, str]:
-    """Issue a token; its text is returned only here, and to a repetition of the same request."""
+    """Issue a token; its text is returned only here, and to a repeat of the same request."""
     tenant = _tenant(caller, tenant)
     if not NAME.fullmatch(tenant):
         raise Invalid("tenant: a lower-case letter, then such letters, digits and -; 63 at most")
@@ -94,7 +94,7 @@ async def create_token(
     return result
 
 
-async def begin(plane: Plane, token: str) -> None:
+async def store_first_token(plane: Plane, token: str) -> None:
     """Store the first admin token of the plane, which was made before the store was opened."""
     now = plane.store.now()
     name = uuid7(now, plane.entropy.bits())
@@ -126,12 +126,12 @@ async def revoke_token(
         raise NotFound(f"there is no token {token_id}")
     if rows[0].revoked_at is not None:
         return _view(rows[0])
-    first = Is("token", (rows[0].hash,), {"revoked_at": None})
+    guard = Is("token", (rows[0].hash,), {"revoked_at": None})
     now = plane.store.now()
     audit_row = entry(caller, "token.revoke", target=token_id, now=now)
     write = Set("token", (rows[0].hash,), {"revoked_at": now})
     view = _view(rows[0]._replace(revoked_at=now))
-    change = Change("", (first,), (write, audit_row))
+    change = Change("", (guard,), (write, audit_row))
     if await idempotency.commit(plane, change, view) is not None:  # another request was first
         return await revoke_token(plane, caller, token_id, idempotency=idempotency)
     return view

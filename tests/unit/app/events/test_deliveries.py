@@ -1,6 +1,7 @@
 """What destinations take is counted by their kind, and so is what they have not taken."""
 
 from proofs.agents.lifecycle import CALLER
+from proofs.events.deliver_all import deliver_all
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import subscriptions
 from tenure.app.events.deliveries import read_backlog
@@ -20,12 +21,12 @@ async def test_deliveries_are_counted_by_the_kind_of_destination(harness):
     relay = Relay(
         plane, buses={SubscriptionKind.NATS: LocalBus({"theirs": theirs.take})}, always=always
     )
-    await relay.begin()
+    await relay.create_cursors()
     asked = SubscriptionRequest("theirs", SubscriptionKind.NATS, target="theirs")
     await subscriptions.create_subscription(plane, CALLER, asked)
     good, bad = await harness.create_ready("good"), await harness.create_ready("bad")
     theirs.refuses.add(bad)
-    await relay.tick()
+    await deliver_all(relay)
     counts = plane.deliveries
     rows = await plane.store.list_events(limit=1_000)
     per_agent = {uid: sum(row.agent == uid for row in rows) for uid in (good, bad)}
@@ -42,7 +43,7 @@ async def test_deliveries_are_counted_by_the_kind_of_destination(harness):
     own.down = True
     await harness.create_ready("later")
     await harness.loop_until(plane.store.now() + 60.0)
-    await relay.tick()
+    await deliver_all(relay)
     assert counts.retries["nats"] == 1
     assert counts.answers["nats", DeliveryVerdict.REFUSED] == 1
     found = await read_backlog(plane)

@@ -164,8 +164,8 @@ def test_however_much_one_tenant_passes_over_another_one_has_every_second_turn(
 
 @agent_test
 async def test_with_one_queue_for_all_tenants_it_would_wait_for_all_of_them(harness, monkeypatch):
-    held_for = FairLock.held_for
-    monkeypatch.setattr(FairLock, "held_for", lambda lock, _: held_for(lock, ""))
+    acquire = FairLock.acquire
+    monkeypatch.setattr(FairLock, "acquire", lambda lock, _: acquire(lock, ""))
     assert await looks_of_a_page(harness, monkeypatch, 200) > 200
 
 
@@ -174,10 +174,10 @@ def test_a_turn_that_nobody_waits_for_any_more_is_passed_on():
         turns, had = FairLock(), []
 
         async def take(name):
-            async with turns.held_for(name):
+            async with turns.acquire(name):
                 had.append(name)
 
-        async with turns.held_for("first"):
+        async with turns.acquire("first"):
             gone, given, last = (asyncio.create_task(take(name)) for name in ("a", "b", "c"))
             await asyncio.sleep(0)
             gone.cancel()  # while it waits

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proofs.agents.lifecycle import CALLER, TENANT
+from proofs.events.deliver_all import deliver_all
 from tenure.adapters.bus.local import LocalBus
 from tenure.adapters.seal.local import LocalSeal
 from tenure.app.events import subscriptions
@@ -37,7 +38,7 @@ async def test_what_makes_no_sense_is_refused_by_name(harness):
         (SubscriptionRequest("n", SubscriptionKind.WEBHOOK), "url: it is missing"),
         (
             SubscriptionRequest("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in"),
-            "no place for secrets",
+            "cannot store secrets",
         ),
     ):
         with pytest.raises(Invalid, match=field):
@@ -62,7 +63,7 @@ async def test_a_tenant_has_so_many_and_no_more(harness):
     }
     puts = tuple(Put("subscription", (f"{n:032x}",), row) for n in range(SUBSCRIPTIONS_MAX))
     await harness.plane.store.commit(Change("", (), puts))
-    with pytest.raises(Conflict, match="the most"):
+    with pytest.raises(Conflict, match="its maximum"):
         await subscriptions.create_subscription(
             harness.plane, CALLER, SubscriptionRequest("n", SubscriptionKind.PULL)
         )
@@ -238,9 +239,8 @@ async def test_its_letters_go_with_it(harness):
     sink.refuses.add(bad)
     asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target=sink.name, from_start=True)
     view, _ = await subscriptions.create_subscription(harness.plane, CALLER, asked)
-    await Relay(
-        harness.plane, buses={SubscriptionKind.NATS: LocalBus({sink.name: sink.take})}
-    ).tick()
+    buses = {SubscriptionKind.NATS: LocalBus({sink.name: sink.take})}
+    await deliver_all(Relay(harness.plane, buses=buses))
     shown = await subscriptions.get_subscription(harness.plane, CALLER, view.id)
     assert shown.parked == 1
     assert len(await harness.rows("letter")) > 1

@@ -15,7 +15,7 @@ from tenure.app.events.cloudevents import outgoing
 from tenure.app.operations.admission import Accept, accept
 from tenure.app.operations.reads import wait
 from tenure.app.safety import epochs
-from tenure.app.safety.pause import SPAN, Pause
+from tenure.app.safety.pause import GENERATIONS_PER_EPOCH, Pause
 from tenure.app.tenancy import audit, tokens
 from tenure.core.errors import (
     Conflict,
@@ -86,7 +86,7 @@ def test_an_older_copy_of_the_store_that_somebody_put_back_holds_the_plane(tmp_p
             await wait(plane, "default", done.id)
             await plane.store.backup(str(tmp_path / "copy.db"))
             await say(plane, "later")
-            await epochs.note(plane)
+            await epochs.record_audit_head(plane)
             return token
 
     async def second(token):
@@ -133,7 +133,7 @@ def test_what_is_told_after_a_restore_is_later_than_what_was_told_before_it(tmp_
             await say(plane, "later")
             seen, _ = await read_audit(plane, after=last)
             assert seen == {Outcome.APPLIED}
-            await epochs.note(plane)
+            await epochs.record_audit_head(plane)
             return last
 
     async def second(last):
@@ -176,13 +176,13 @@ def test_a_greater_epoch_in_the_store_is_taken_over_with_what_holds_it(tmp_path)
 def test_a_process_that_learns_of_a_later_epoch_holds_itself(tmp_path):
     async def main():
         async with plane_in(tmp_path) as plane:
-            assert not await epochs.follow(plane)
+            assert not await epochs.follow_epoch(plane)
             raised = Set("plane", ("this",), {"epoch": 2, "held": "restored"})
             await plane.store.commit(Change("", (), (raised,)))
-            assert await epochs.follow(plane)
+            assert await epochs.follow_epoch(plane)
             assert (plane.pause.epoch, plane.pause.must_restart) == (2, True)
-            assert not await epochs.follow(plane), "once"
-            with pytest.raises(Conflict, match="start this process anew"):
+            assert not await epochs.follow_epoch(plane), "once"
+            with pytest.raises(Conflict, match="restart this process"):
                 await epochs.confirm(plane, ADMIN)
             assert memo(tmp_path).epoch == 1, "who restores writes the file, not who is told"
 
@@ -194,11 +194,11 @@ def test_a_process_that_is_held_is_let_go_when_another_was_told_so(tmp_path):
 
     async def main():
         async with plane_in(tmp_path) as plane:
-            assert not await epochs.follow(plane)
+            assert not await epochs.follow_epoch(plane)
             assert plane.pause.why
             free = Set("plane", ("this",), {"held": None})
             await plane.store.commit(Change("", (), (free,)))
-            assert not await epochs.follow(plane)
+            assert not await epochs.follow_epoch(plane)
             assert not plane.pause.why
             while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
                 await asyncio.sleep(0)
@@ -209,7 +209,7 @@ def test_a_process_that_is_held_is_let_go_when_another_was_told_so(tmp_path):
 def test_only_an_admin_of_the_plane_confirms_and_only_what_is_held(tmp_path):
     async def main():
         async with plane_in(tmp_path) as plane:
-            with pytest.raises(Conflict, match="not held"):
+            with pytest.raises(Conflict, match="not paused"):
                 await epochs.confirm(plane, ADMIN)
             for other in (ADMIN._replace(tenant="acme"), ADMIN._replace(role=Role.OPERATOR)):
                 with pytest.raises(Forbidden):
@@ -263,7 +263,7 @@ def foreign(harness, uid, slot):
 
 
 def restore_runtime(harness, uid):
-    harness.disk.tables.rows["agent"][uid,].update(generation=2 * SPAN + 1)
+    harness.disk.tables.rows["agent"][uid,].update(generation=2 * GENERATIONS_PER_EPOCH + 1)
 
 
 def worked_on(harness, uid):
@@ -424,11 +424,11 @@ def test_what_one_process_remembers_does_not_fall_by_another(tmp_path):
     one, other = Pause(EpochFile(tmp_path)), Pause(EpochFile(tmp_path))
 
     async def main():
-        await one.remember(position=9, head="nine")
-        await other.remember(position=5, head="five")
+        await one.update_memo(position=9, head="nine")
+        await other.update_memo(position=5, head="five")
         assert memo(tmp_path) == Memo(position=9, head="nine")
-        await other.remember(epoch=2, held="restored", position=0, head="")
-        await one.remember(position=12, head="twelve")
+        await other.update_memo(epoch=2, held="restored", position=0, head="")
+        await one.update_memo(position=12, head="twelve")
         assert memo(tmp_path) == Memo(2, "restored")
 
     asyncio.run(main())
@@ -445,7 +445,7 @@ def test_a_confirmation_that_cannot_be_written_down_is_followed_once_it_can(tmp_
                 await epochs.confirm(plane, ADMIN)
             assert plane.pause.why == "restored"
             (tmp_path / "epoch").rmdir()
-            assert not await epochs.follow(plane)
+            assert not await epochs.follow_epoch(plane)
             assert (plane.pause.why, plane.pause.confirmation.is_set()) == ("", True)
 
     asyncio.run(main())

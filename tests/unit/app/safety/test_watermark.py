@@ -107,7 +107,7 @@ def test_a_running_process_stops_when_its_store_has_lost_the_watermark(tmp_path)
         await epochs.pause_after_rewind(plane, "a second reason")
         return plane.pause.why
 
-    assert with_plane(tmp_path, scenario).endswith("are lost: start this process anew")
+    assert with_plane(tmp_path, scenario).endswith("are lost: restart this process")
     memo = EpochFile(tmp_path).read() or Memo()
     assert (memo.epoch, "lacks the watermark" in memo.held) == (2, True)
 
@@ -122,7 +122,7 @@ def test_a_store_that_says_it_went_backwards_pauses_the_next_start(tmp_path):
                 await epoch.tick(plane)
         return plane.pause.why, plane.pause.must_restart
 
-    assert with_plane(tmp_path, scenario) == ("it lacks o/1/1/x: start this process anew", True)
+    assert with_plane(tmp_path, scenario) == ("it lacks o/1/1/x: restart this process", True)
     assert EpochFile(tmp_path).read() == Memo(2, "it lacks o/1/1/x")
 
 

@@ -113,18 +113,20 @@ async def test_a_cut_at_the_end_shows_only_against_a_head_from_before(harness):
 @agent_test
 async def test_a_cut_of_what_this_plane_has_seen_shows_and_goes_on_showing(harness):
     await busy(harness)
-    await epochs.note(harness.plane)
+    await epochs.record_audit_head(harness.plane)
     assert (await audit.verify(harness.plane)).broken is None
     rows = harness.disk.tables.rows["audit"]
     _truncate(rows)
-    cut = BrokenChain(5, "the head that this plane has seen last is not there", head_missing=True)
+    cut = BrokenChain(
+        5, "the head that this plane saw last is missing in the log", head_missing=True
+    )
     assert (await audit.verify(harness.plane)).broken == cut
     previous = rows[4,]["hash"]
     for number in range(5, 9):  # the log grows again, past what was seen
         *values, _ = {**rows[4,], "position": number}.values()
         previous = link(previous, values)
         rows[number,] = {**rows[4,], "position": number, "hash": previous}
-    await epochs.note(harness.plane)
+    await epochs.record_audit_head(harness.plane)
     assert (await audit.verify(harness.plane)).broken == cut._replace(position=9)
 
 

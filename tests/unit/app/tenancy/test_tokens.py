@@ -134,7 +134,7 @@ def test_odd_words_are_refused(fields):
 @agent_test
 async def test_the_first_token_is_the_admins_and_letting_it_in_twice_changes_nothing(harness):
     for _ in range(2):
-        await tokens.begin(harness.plane, "tenure_first")
+        await tokens.store_first_token(harness.plane, "tenure_first")
     caller = await tokens.authenticate(harness.plane, "tenure_first")
     assert caller == Caller("default", "admin", Role.ADMIN)
     assert len(await harness.rows("token")) == 1

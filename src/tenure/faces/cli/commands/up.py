@@ -366,7 +366,7 @@ async def ensure_admin_token(plane: Plane, file: Path, *, new: bool = False) -> 
         secret = urlsafe_b64encode(plane.entropy.secret()).decode().rstrip("=")
         token = tokens.PREFIX + secret
         replace_atomically(file, f"{token}\n")
-    await tokens.begin(plane, token)
+    await tokens.store_first_token(plane, token)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 
 from proofs.agents.lifecycle import FakeCredentials
-from tenure.app.safety.pause import SPAN
+from tenure.app.safety.pause import GENERATIONS_PER_EPOCH
 from tenure.core.agent import AgentState
 from tenure.core.errors import Unavailable
 from tenure.core.finding import FindingKind
@@ -48,13 +48,15 @@ async def test_after_a_restore_a_silent_provider_stops_a_repair_once(harness):
     """Until a runtime has been replaced: from then on our records tell all of it."""
     uid = await harness.create_ready()
     dead = kill(harness, uid)
-    harness.disk.tables.rows["agent"][uid,].update(generation=2 * SPAN + 1)  # a restore
+    harness.disk.tables.rows["agent"][uid,].update(
+        generation=2 * GENERATIONS_PER_EPOCH + 1
+    )  # a restore
     with silent(harness, "access"):
         await looks(harness)
     assert not is_replaced(harness, uid, dead)
     told = {one.body["provider"]: one.body["what"] for one in await run_and_list(harness)}
-    assert "before all else of the agent is seen" in told["runtime"]
-    assert "cannot be asked" in told["access"]
+    assert "before all other resources of the agent" in told["runtime"]
+    assert "cannot be verified" in told["access"]
     await looks(harness)
     assert is_replaced(harness, uid, dead)
     dead = kill(harness, uid)
@@ -71,7 +73,7 @@ async def test_an_agent_that_is_shut_while_its_runtime_lives_is_told(harness):
     await looks(harness)
     (found,) = await run_and_list(harness)
     assert (found.kind, found.body["provider"]) == (FindingKind.DRIFT, "credentials")
-    assert "looks suspended elsewhere" in found.body["what"]
+    assert "seems to be suspended elsewhere" in found.body["what"]
     assert "tenure agent suspend alpha" in found.body["what"]
     kill(harness, uid)
     with override_verbs(harness, "credentials", is_open=away):
@@ -112,7 +114,7 @@ def test_whether_an_agent_is_open_that_cannot_be_told_is_a_finding(error):
             await looks(harness)
         (found,) = await run_and_list(harness)
         assert (found.kind, found.body["provider"]) == (FindingKind.UNVERIFIABLE, "credentials")
-        assert "whether the agent is open cannot be told" in found.body["what"]
+        assert "it is unknown whether the agent is open" in found.body["what"]
         await looks(harness)
         assert await run_and_list(harness) == []
 
