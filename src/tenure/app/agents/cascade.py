@@ -15,6 +15,7 @@ from tenure.app.agents.ownership import DELETION_STATES, ReachabilityWithout
 from tenure.app.agents.subject import input_of_row
 from tenure.app.plane import Plane
 from tenure.core.agent import AgentState, Verb
+from tenure.core.edge import EdgeKind
 from tenure.core.records import AgentRecord, EdgeRecord, OperationRecord
 from tenure.plans.agents.delete import DeleteInput
 from tenure.ports.plane_api import OwnedAgents
@@ -66,10 +67,13 @@ async def tree(plane: Plane, row: AgentRecord, *, limit: int) -> list[Branch]:
 
 async def delete_below(plane: Plane, agent: str, operation: str) -> OwnedAgents:
     """Release things that have another owner, and request the deletion of all others below."""
-    mine = await plane.store.find(OperationRecord, (operation,))
     reachability = ReachabilityWithout(plane, agent)
-    for edge in await ownership.edges_of(plane, agent):
+    edges = await ownership.edges_of(plane, agent)
+    for edge in edges:
         await kind_of(edge).release(plane, reachability, edge)
+    if all(edge.kind != EdgeKind.AGENT for edge in edges):
+        return OwnedAgents(())  # a closed agent gets no new ones
+    mine = await plane.store.find(OperationRecord, (operation,))
     if mine is not None and _is_part_of_cascade(mine):
         return OwnedAgents(())  # the operation that requested this one walks the graph
     unowned = await _unowned_below(plane, agent)
@@ -83,7 +87,7 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> OwnedAgents:
         if row.state != AgentState.DELETED
         and not (row.uid in above and await _is_older(plane, row, operation))
     ]
-    if unowned and not left:
+    if not left:
         await _drop_between(plane, [agent, *(row.uid for row in unowned)])
     return OwnedAgents(left, more=len(waiting) > requested)
 

@@ -259,16 +259,16 @@ async def test_what_there_was_no_time_to_ask_for_is_asked_at_the_next_look(harne
 
 
 @agent_test
-async def test_an_agent_that_owns_nothing_has_nothing_to_commit_below_it(harness, monkeypatch):
+async def test_an_agent_that_owns_no_agents_is_deleted_without_a_walk(harness, monkeypatch):
     uids = await create_graph(harness, 1, set())
     alone = await agents.delete_agent(harness.plane, CALLER, uids[0], drain_seconds=0.0)
     assert (await harness.wait_for(alone)).state == "SUCCEEDED"
 
-    async def refuse(plane, owners):
-        raise AssertionError(owners)
+    async def refuse(plane, root):
+        raise AssertionError(root)
 
-    monkeypatch.setattr(cascade, "_drop_between", refuse)
-    assert (await cascade.delete_below(harness.plane, uids[0], alone.id)).left == []
+    monkeypatch.setattr(cascade, "_unowned_below", refuse)
+    assert not (await cascade.delete_below(harness.plane, uids[0], alone.id)).left
 
 
 async def deep(harness, count, *, top="agent-0"):
