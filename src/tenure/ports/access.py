@@ -1,11 +1,11 @@
-"""Access: which roles an agent has, of which teams it is a member, and who granted it that.
+"""The access provider: the roles and teams of an agent, and who granted them.
 
-An agent's grants are a resource of an ordinary `tenure.ports.provider.Provider`, whose spec is
+A create makes an agent's grants as one resource (`tenure.ports.provider.Provider`), with the spec
 
     {"roles": ["reader"], "teams": ["ops"], "granted_by": "a principal, or an agent's uid"}
 
-and `{}` for none at all.  What is here is asked beside the four verbs.  The tenant is said in every
-call, and what belongs to another is as if it were not there.
+or `{}` for no grants.  The methods here come in addition to the four of every provider.  Every call
+names a tenant and sees only the grants of that tenant.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ class GrantKind(StrEnum):
 
 
 class Grant(NamedTuple):
-    """One edge from a granter to a subject."""
+    """A role or team that a granter gave to a subject."""
 
     subject: str
     """The agent's uid."""
     key: str
-    """The resource that it is part of."""
+    """The key of the resource that the grant belongs to."""
     kind: GrantKind
     name: str
     granted_by: str
@@ -40,44 +40,44 @@ class Access(Provider, Protocol):
     """Every promise here is a test in `tenure.testing.contracts.access`."""
 
     async def check(self, tenant: str, subject: str, *, role: str) -> bool:
-        """Whether the subject has this role: by a grant, or by one of its teams."""
+        """Whether the subject has this role, by a grant or by one of its teams."""
         ...
 
     async def list_by_subject(
         self, tenant: str, subject: str, *, after: Grant | None = None, limit: int = PAGE_MAX
     ) -> Sequence[Grant]:
-        """One page of what the subject was granted, in a fixed order, after this grant."""
+        """One page of the grants of a subject, in a fixed order, after the grant `after`."""
         ...
 
     async def list_by_granter(
         self, tenant: str, granter: str, *, after: Grant | None = None, limit: int = PAGE_MAX
     ) -> Sequence[Grant]:
-        """One page of what the granter has granted, in a fixed order, after this grant."""
+        """One page of the grants that a granter made, in a fixed order, after the grant `after`."""
         ...
 
     async def revoke_subject(self, tenant: str, subject: str) -> int:
-        """Take away everything the subject was granted, at once; how many grants that were.
+        """Revoke all grants of the subject at once; return how many there were.
 
-        The resources stay until they are removed. A call of the same generation brings nothing
-        back, however late it comes; an ensure of a later generation grants anew.
+        The resources stay until they are removed.  An ensure of the same generation that arrives
+        late grants nothing; only an ensure of a later generation grants again.
         """
         ...
 
     async def revoke_granter(self, tenant: str, granter: str) -> int:
-        """Take away everything that this granter has granted, at once; how many grants that were.
+        """Revoke all grants that this granter made, at once; return how many there were.
 
-        What others have granted stays, also of the same name to the same subject.
+        Grants of other granters stay, also if they give the same role to the same subject.
         """
         ...
 
     async def give_team(self, tenant: str, team: str, *, role: str) -> None:
-        """Every member of the team has this role from now on; twice succeeds."""
+        """Give every member of the team this role; a repeated call succeeds."""
         ...
 
     async def take_from_team(self, tenant: str, team: str, *, role: str) -> None:
-        """The team does not give this role any more; twice, or of the unknown, succeeds."""
+        """Take this role from the team; succeeds also if the team did not have it."""
         ...
 
     async def list_team_roles(self, tenant: str, team: str) -> Sequence[str]:
-        """The roles that members of the team have by it, in the order of the alphabet."""
+        """The roles that the team gives its members, sorted."""
         ...

@@ -1,9 +1,8 @@
-"""The bus: how events leave.  One adapter for each way out, in process, by webhook, by NATS.
+"""The bus: sends committed events to a destination: a function, a webhook or a NATS server.
 
-What is published was committed before, and may be published again: whoever receives an event tells
-a second copy by its id.  The relay never hands in an agent's next event before it has the receipt
-of the one before; so order for each agent is the relay's word, and a bus may send what it is given
-in one call in any order.
+An event can be sent more than once; the receiver recognises a copy by its id.  The relay passes the
+next event of an agent only after the receipt of the one before.  So the relay keeps the order of
+each agent's events, and a bus may send the events of one call in any order.
 """
 
 from collections.abc import Sequence
@@ -12,10 +11,10 @@ from typing import NamedTuple, Protocol
 
 
 class Outgoing(NamedTuple):
-    """One event on its way out."""
+    """One event, ready to be sent."""
 
     id: str
-    """The same whenever this event is told."""
+    """The same at every delivery of this event."""
     tenant: str
     agent: str
     operation: str
@@ -27,35 +26,35 @@ class Outgoing(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Where to."""
+    """The receiver of events."""
 
     id: str
     target: str
-    """A URL, a subject, or a name, as the adapter reads it."""
+    """A URL, a NATS subject or the name of a function, depending on the adapter."""
     secrets: tuple[bytes, ...] = ()
-    """Keys to sign with; two while they are being changed."""
+    """Keys that sign the request; two while a key is being rotated."""
     tenant: str = ""
-    """Whose it is; empty: the plane's own."""
+    """The tenant that it belongs to; empty: it belongs to the plane itself."""
 
 
 class DeliveryVerdict(StrEnum):
-    """What became of one event."""
+    """The result of one delivery."""
 
     DELIVERED = "delivered"
-    """It is theirs: stored, answered with a yes, or applied."""
+    """The receiver has accepted it."""
     REFUSED = "refused"
-    """They live and said a definite no to this event."""
+    """The receiver answered and rejected this event."""
     UNAVAILABLE = "unavailable"
-    """Nobody answered, or not in a way that tells; it may have arrived."""
+    """There was no answer, or no clear one; the event may have arrived."""
 
 
 class Receipt(NamedTuple):
-    """What a destination made of one event."""
+    """How a destination answered one event."""
 
     verdict: DeliveryVerdict
     why: str = ""
     retry_seconds: float = 0.0
-    """How long it asks us to wait; 0: it did not say."""
+    """How long the receiver asks us to wait; 0: it did not say."""
 
 
 DELIVERED = Receipt(DeliveryVerdict.DELIVERED)
@@ -67,12 +66,12 @@ class Bus(Protocol):
     async def publish(
         self, destination: Destination, events: Sequence[Outgoing]
     ) -> Sequence[Receipt]:
-        """Send them, each of another agent; a receipt for each, in the same order.
+        """Send events of different agents; return one receipt for each, in the same order.
 
-        Raises nothing: whatever goes wrong is a receipt.  It ends within a bounded time.
+        It raises nothing: every failure is a receipt.  It ends within a bounded time.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections; a second close does nothing."""
+        """Close all connections; a second call does nothing."""
         ...

@@ -1,4 +1,4 @@
-"""The clock: the one source of time outside a store."""
+"""The clock: the source of time for all code that does not use the store's clock."""
 
 from typing import Protocol
 
@@ -7,11 +7,11 @@ class Clock(Protocol):
     """Every promise here is a test in `tenure.testing.contracts.clock`."""
 
     def now(self) -> float:
-        """Seconds since the epoch; may step when the machine is set, unless it is steady."""
+        """Seconds since 1970; can jump when the machine's clock is set, unless it is steady."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back; only differences mean anything."""
+        """Seconds that never go back; only differences between two values have a meaning."""
         ...
 
     async def sleep(self, seconds: float) -> None:

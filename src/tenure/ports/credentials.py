@@ -1,17 +1,16 @@
-"""Credentials: what an agent may ask for, and whether it may ask at all.
+"""The credentials provider: which credentials an agent may request, and whether it is closed.
 
-What an agent may ask for is a resource of an ordinary `tenure.ports.provider.Provider`, whose spec
-is
+A create registers the audiences of an agent as one resource (`tenure.ports.provider.Provider`),
+with the spec
 
     {"credentials": [{"audience": "https://…", "scopes": ["mail:read"], "ttl_seconds": 300}]}
 
-and `{}` for nothing at all.  No secret passes this port, in either direction.  What is here is
-asked beside the four verbs.  The tenant is said in every call, and what belongs to another is as
-if it were not there.
+or `{}` for none.  No secret passes this port.  The methods here come in addition to the four of
+every provider.  Every call names a tenant and sees only the registrations of that tenant.
 
-An agent is open until it is closed.  Closing is one record for the agent, so it covers every
-registration at once, also one that arrives later.  Each closing has an epoch of its own, greater
-than the one before; who comes with a smaller one than the last seen changes nothing.
+A suspend, stop or delete closes the agent: no credential is issued any more.  Closing is one record
+for the agent, so it covers every registration at once, also one that arrives later.  Each call
+that closes or reopens has an epoch.  A call with a smaller epoch than the last one changes nothing.
 """
 
 from collections.abc import Sequence
@@ -21,26 +20,26 @@ from tenure.core.limits import PAGE_MAX
 from tenure.ports.provider import Provider
 
 TTL_SECONDS = 300
-"""How long a credential lives if its registration does not say."""
+"""The lifetime of a credential if its registration names none."""
 TTL_SECONDS_MAX = 900
-"""How long it may live at most, whatever anyone says."""
+"""The longest lifetime that a registration can name."""
 
 
 class AudienceRegistration(NamedTuple):
-    """One audience that an agent may ask credentials for."""
+    """One audience for which an agent may request credentials."""
 
     agent: str
     """The agent's uid."""
     key: str
-    """The resource that it is part of."""
+    """The key of the resource that it belongs to."""
     audience: str
     scopes: tuple[str, ...]
-    """The most that may be asked for, in the order of the alphabet."""
+    """The scopes that may be requested, sorted."""
     ttl_seconds: int
-    """The ceiling."""
+    """The longest lifetime that may be requested."""
     at: float
     is_open: bool
-    """Whether anything may be minted by it now."""
+    """Whether credentials are issued for it now."""
 
 
 class Credentials(Provider, Protocol):
@@ -54,23 +53,23 @@ class Credentials(Provider, Protocol):
         after: AudienceRegistration | None = None,
         limit: int = PAGE_MAX,
     ) -> Sequence[AudienceRegistration]:
-        """One page of what the agent may ask for, in a fixed order, after this registration."""
+        """One page of the agent's registrations, in a fixed order, after `after`."""
         ...
 
     async def is_open(self, tenant: str, agent: str) -> bool:
-        """Whether anything may be minted for the agent; of an unknown one nothing was closed."""
+        """Whether credentials are issued for the agent; True also for an unknown agent."""
         ...
 
     async def close_agent(self, tenant: str, agent: str, *, epoch: int) -> bool:
-        """From now on nothing may be minted for this agent; twice succeeds.
+        """Issue no credentials for this agent from now on; a repeated call succeeds.
 
-        False if a later epoch was seen: nothing has changed.
+        False if a call with a greater epoch came before: nothing was changed.
         """
         ...
 
     async def reopen_agent(self, tenant: str, agent: str, *, epoch: int) -> bool:
-        """What is registered may be asked for again; twice, or of one that is open, succeeds.
+        """Issue credentials for this agent again; succeeds also if it was not closed.
 
-        False if a later epoch was seen: nothing has changed.
+        False if a call with a greater epoch came before: nothing was changed.
         """
         ...

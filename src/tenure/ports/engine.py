@@ -1,6 +1,7 @@
-"""The engine: decides WHEN an operation moves.
+"""The engine: claims operations and decides when each of their moves is performed.
 
-What moves there are is the saga's word, how they are performed is the plan's.
+In a create it executes the accepted operation, after a crash it claims the open operations again.
+It does not decide which moves there are (`tenure.core.saga`) nor perform them (`MoveExecutor`).
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from tenure.core.records.operation import OperationRecord
 
 
 class EngineOperation(Protocol):
-    """One operation as the worker that claimed it sees it."""
+    """An operation in the memory of the worker that has claimed it."""
 
     @property
     def id(self) -> str:
@@ -22,22 +23,22 @@ class EngineOperation(Protocol):
 
     @property
     def token(self) -> int:
-        """The fence token under which this worker holds it."""
+        """The fence token of this worker's claim."""
         ...
 
     @property
     def state(self) -> OperationState:
-        """Where it stands after the last record that this worker knows of."""
+        """Its state after the last record that this worker has read or written."""
         ...
 
     @property
     def revision(self) -> int:
-        """How many records and claims that is."""
+        """The number of records and claims so far."""
         ...
 
     @property
     def worker(self) -> str:
-        """Who holds it; empty: nobody yet."""
+        """The worker that has claimed it; empty: none yet."""
         ...
 
     @property
@@ -52,16 +53,16 @@ class EngineOperation(Protocol):
 
     @property
     def agent_name(self) -> str:
-        """What people call that agent; empty: its plan knows of no name."""
+        """The name of that agent; empty: its plan has no agent with a name."""
         ...
 
     @property
     def error(self) -> str:
-        """Why it is stuck or was turned back; empty while all is well."""
+        """Why it is stuck or is being undone; otherwise empty."""
         ...
 
     def describe_step(self, step: str) -> str:
-        """How this step stands, for people: a word, and what its provider said last."""
+        """The state of this step for people: a word, and the last message of its provider."""
         ...
 
     def token_of(self, step: str) -> int:
@@ -74,12 +75,13 @@ L_contra = TypeVar("L_contra", bound=EngineOperation, contravariant=True)
 
 
 class MoveExecutor(Protocol[L]):
-    """What the app hands to an engine: the way to move one operation."""
+    """Performs the moves of one operation at a time for an engine; the app implements it."""
 
     async def load(self, operation: str, token: int) -> L | None:
-        """Read an operation; None if it has ended.  StaleToken if this token no longer holds it.
+        """Read an operation; None if it has ended.
 
-        PlanUnknown if its plan has steps that nobody here can perform.
+        StaleToken if another worker has claimed it since.  PlanUnknown if this process cannot
+        perform a step of its plan.
         """
         ...
 
@@ -92,63 +94,64 @@ class MoveExecutor(Protocol[L]):
         ...
 
     def moves(self, handle: L, at: float | None = None) -> Moves:
-        """What to perform now, or what it will be then if nothing else happens."""
+        """The moves to perform now, or at the time `at` if nothing else happens until then."""
         ...
 
     def perform(
         self, handle: L, move: Move, task: "asyncio.Task[None] | None" = None
     ) -> Coroutine[None, None, None]:
-        """Perform one move and record how it ended, in one transaction; busy from the very call on.
+        """Perform one move, then write its outcome in one transaction.
 
-        `task` is the one it will run in, where that is known beforehand.
-
-        StaleToken if someone else has taken the operation over.
+        The step counts as busy from this call on, before the coroutine runs.  `task` is the task
+        in which it will run, if that is known.  StaleToken if another worker has taken over.
         """
         ...
 
     def interrupt(self, handle: L) -> None:
-        """Stop the calls of its do's that are under way; their outcome is then unknown."""
+        """Cancel the running do calls of its steps; their outcome is then unknown."""
         ...
 
     def ignores_cancellation(self, task: "asyncio.Task[None]") -> bool:
-        """Whether the call this task is in goes on though it was stopped a while ago."""
+        """Whether the call in this task still runs, although it was cancelled a while ago."""
         ...
 
 
 class Claims(Protocol[L]):
-    """How an engine holds operations one by one, where they are not claimed from a queue.
+    """Claims operations one by one, for an engine that does not poll the store for them.
 
-    Any of them raises StaleToken if the operation is no longer held as it says, and PlanUnknown if
-    its plan has steps that nobody here can perform.
+    Every method raises StaleToken if another worker has the operation, and PlanUnknown if this
+    process cannot perform a step of its plan.
     """
 
     async def begin(self, operation: str, known: L | None = None) -> L | None:
-        """Claim what nobody has claimed yet; None if it has ended.  Nobody has called anything.
+        """Claim an operation that no worker has claimed yet; None if it has ended.
 
-        It is not read if it still stands as it is `known`, which may be stale.
+        No step of it was called before.  `known` is the operation as the engine has it in memory;
+        the operation is read again only if that is out of date.
         """
         ...
 
     async def take_over(self, operation: str) -> L | None:
-        """Claim it from nobody, or from whoever holds it for the same worker.
+        """Claim an operation of this worker again, after the process that had it is gone.
 
-        What they may have called has an unknown outcome.
+        The outcome of the calls that may have been running is unknown.
         """
         ...
 
     async def raise_token(self, handle: L, step: str, token: int) -> L | None:
-        """Raise one step's token to this; whoever performs it under a smaller one records nothing.
+        """Raise the fence token of one step: a task with a smaller token can record nothing.
 
-        What they may have called has an unknown outcome.  StaleToken if it is not smaller now.
+        The outcome of a call that it may have made is unknown.  StaleToken if the step's token is
+        not smaller than `token`.
         """
         ...
 
     async def rest(self, handle: L) -> bool:
-        """Let go of it with no call under way; False if something was recorded meanwhile."""
+        """Release an operation with no running call; False if something was recorded meanwhile."""
         ...
 
     async def cancel(self, operation: str) -> None:
-        """Cancel it as a caller would, for one who asked the engine; CallerError if it cannot."""
+        """Cancel it for a person who used the engine's own tools; CallerError if it cannot be."""
         ...
 
 
@@ -157,54 +160,54 @@ class Engine(Protocol[L_contra]):
 
     @property
     def worker(self) -> str:
-        """The worker for whom operations are accepted here; empty: whoever claims them first."""
+        """The worker to which a new operation is assigned; empty: any worker may claim it."""
         ...
 
     @property
     def accepts(self) -> bool:
-        """Whether what is accepted here is moved, by this process or another; not once it ended."""
+        """Whether new operations will be executed; False once this engine has stopped."""
         ...
 
     @property
     def away(self) -> str:
-        """Why what is accepted waits, if what moves it cannot be reached now; empty: it can."""
+        """Why new operations wait, if the server that executes them is unreachable; else empty."""
         ...
 
     async def start(self) -> None:
-        """Take the worker's lease and resume every open operation that nobody alive holds."""
+        """Take the worker's lease, and claim every open operation that no live worker has."""
         ...
 
     def take(self, handle: L_contra) -> None:
-        """Move an operation that was just accepted here, if it is this engine's to move.
+        """Execute an operation that this process has just accepted.
 
-        What was accepted for nobody is claimed first.
+        An operation that was accepted without a worker is claimed first.
         """
         ...
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:
-        """Something was recorded for this operation: look at it now.
+        """Read this operation again now, because something was recorded for it.
 
-        `interrupt` stops calls of its do's that are under way, whose outcome is then unknown.
+        `interrupt` cancels its running do calls; their outcome is then unknown.
         """
         ...
 
     def on_notification(
         self, operation: str, *, interrupt: bool = False, unclaimed: bool = False
     ) -> None:
-        """Re-read an operation after a notification hint of another process, as `wake` does.
+        """Do what `wake` does, after a wake hint of another process.
 
         An `unclaimed` operation was accepted without a worker: any engine may claim it.
         """
         ...
 
     async def wait(self, operation: str, seconds: float | None = None) -> OperationState | None:
-        """The state in which this operation ended or got stuck here; None if that took longer."""
+        """Wait until this operation has ended or is stuck; None after so many seconds."""
         ...
 
     async def join(self) -> None:
-        """Return when the engine has stopped; raise what stopped it, if nobody asked it to."""
+        """Wait until the engine has stopped; raise the error that stopped it, if there was one."""
         ...
 
     async def stop(self, *, grace_seconds: float = 10.0) -> None:
-        """Start nothing new, let calls under way end within the grace, give the lease back."""
+        """Start no new call, wait for running ones for the grace time, release the lease."""
         ...

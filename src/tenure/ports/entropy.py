@@ -1,4 +1,4 @@
-"""Randomness: for ids, secrets and jitter, never for a decision."""
+"""Randomness for ids, secrets and jitter; no decision of the saga depends on it."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ class Entropy(Protocol):
         ...
 
     def secret(self) -> bytes:
-        """32 bytes that nobody can guess, for what is handed out once and kept as a hash."""
+        """32 unpredictable bytes, for a token that is shown once and stored as a hash."""
         ...
 
     def fraction(self) -> float:

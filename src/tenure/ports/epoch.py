@@ -1,6 +1,6 @@
-"""What a plane remembers outside its store, so that an older copy of the store is noticed.
+"""What a plane stores outside its database, so that it notices a restored older copy.
 
-The epoch rises with every restore and never falls: whatever was issued under a smaller one is void.
+The epoch is a number that rises with every restore.  Tokens of a smaller epoch are void.
 """
 
 from collections.abc import Callable
@@ -8,55 +8,55 @@ from typing import NamedTuple, Protocol
 
 
 class Memo(NamedTuple):
-    """What is remembered, whole; the first epoch is 1."""
+    """The contents of the file; the first epoch is 1."""
 
     epoch: int = 1
     held: str = ""
-    """Why nothing may move until an operator confirms; empty: nothing holds the plane."""
+    """Why the plane is paused until an operator confirms; empty: it is not paused."""
     restoring: str = ""
-    """The backup that is being put in place; a plane does not start over half of one."""
+    """The backup that is being restored; a plane does not start on a half-restored store."""
     position: int = 0
-    """A line of the audit log that was there, and its hash below."""
+    """The number of an audit log entry that existed; `head` is its hash."""
     head: str = ""
 
 
 class Watermark(NamedTuple):
-    """What a shared store was seen to have: `tenure.app.safety.watermark` raises it."""
+    """A commit that a shared store has acknowledged; see `tenure.app.safety.watermark`."""
 
     number: int
-    """Counted in the store, so it rises in the order of commits."""
+    """A counter of the store: it rises in the order of commits."""
     at: float
     """When it was committed, by the store's clock."""
     word: str
-    """Random: two servers that both count on give the same number to different watermarks."""
+    """Random, so that two servers that count on from one copy have different watermarks."""
 
 
 class EpochStorage(Protocol):
-    """Somewhere that a restore of the store does not reach."""
+    """A file that a restore of the store does not change."""
 
     def read(self) -> Memo | None:
-        """What was last written; None if nothing ever was."""
+        """The contents; None if the file does not exist."""
         ...
 
     def write(self, memo: Memo) -> None:
-        """Remember this: when it returns it is on disk, whole."""
+        """Replace the contents; they are on disk when this returns."""
         ...
 
-    async def revise(self, revised: Callable[[Memo | None], Memo | None]) -> None:
-        """Write what this makes of what was last written, if anything, with nobody between.
+    async def revise(self, compute: Callable[[Memo | None], Memo | None]) -> None:
+        """Replace the contents by `compute(contents)` under a lock; None: leave them.
 
-        It may be called in another thread.
+        `compute` may be called in another thread.
         """
         ...
 
 
 class WatermarkStorage(Protocol):
-    """Somewhere that a restore of the store does not reach, as above."""
+    """A file that a restore of the store does not change."""
 
     def read(self) -> tuple[int, Watermark] | None:
-        """The newest watermark that was written, and the epoch that it is of; None: none was."""
+        """The newest watermark and its epoch; None if there is none."""
         ...
 
     async def write(self, epoch: int, watermark: Watermark) -> None:
-        """Remember this one, if none that is newer was written; it is on disk then."""
+        """Write this watermark unless a newer one is stored; it is on disk when this returns."""
         ...

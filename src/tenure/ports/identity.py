@@ -1,9 +1,10 @@
-"""The identity of agents: an OAuth 2.0 authorization server, as callers ask it.
+"""The identity provider: an OAuth 2.0 authorization server for agents.
 
-Every agent's client is a resource of an ordinary `tenure.ports.provider.Provider`; what is here is
-asked beside the four verbs.  A refusal is a value in OAuth's own words, since a caller that is told
-no is no failure of ours; `Unavailable` and `OutcomeUnknown` are raised as by every provider.
-No text of a refusal repeats what the caller sent.
+A create makes the OAuth client of an agent as one resource (`tenure.ports.provider.Provider`).  The
+methods here come in addition to the four of every provider.  A refused request returns an
+`OAuthRefusal` with the error code of OAuth; it is not an exception.  `Unavailable` and
+`OutcomeUnknown` are raised as by every provider.  The text of a refusal never repeats what the
+caller sent.
 """
 
 from collections.abc import Mapping
@@ -22,13 +23,13 @@ METADATA_PATH = "/.well-known/oauth-authorization-server"
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 Fields = Mapping[str, str]
-"""A form as it was sent: each name once."""
+"""The fields of a form; each name occurs once."""
 Document = Mapping[str, object]
 """A JSON object."""
 
 
 class OAuthError(StrEnum):
-    """OAuth's words for no (RFC 6749, 7591, 6750, 8707)."""
+    """The error codes of OAuth (RFC 6749, 7591, 6750, 8707)."""
 
     INVALID_REQUEST = "invalid_request"
     INVALID_CLIENT = "invalid_client"
@@ -42,14 +43,14 @@ class OAuthError(StrEnum):
 
 
 class OAuthRefusal(NamedTuple):
-    """A no: the word for machines, and a sentence that repeats nothing of the request."""
+    """A refused request: the error code, and a sentence that repeats nothing of the request."""
 
     word: OAuthError
     sentence: str
 
 
 class Invitation(NamedTuple):
-    """A one-time right to register keys for a client; `token` is shown here and nowhere else."""
+    """A token that registers keys for a client once; it is shown only here."""
 
     client_id: str
     token: str
@@ -57,7 +58,7 @@ class Invitation(NamedTuple):
 
 
 class Asker(NamedTuple):
-    """Who introspects or revokes: a client of the tenant, or one who administers it (no client)."""
+    """Who introspects or revokes a token: a client of the tenant; without client, its admin."""
 
     tenant: str
     client_id: str = ""
@@ -68,82 +69,82 @@ class Authorization(Protocol):
 
     @property
     def issuer(self) -> str:
-        """The server's name: an origin, which every token carries."""
+        """The issuer in every token: the origin of this server."""
         ...
 
     def metadata(self) -> Document:
-        """What this server offers (RFC 8414)."""
+        """The metadata document of this server (RFC 8414)."""
         ...
 
     async def jwks(self) -> Document:
-        """The public keys of every token that may still be valid, and of those signed next."""
+        """The public keys of all tokens that may be valid, and the next signing key."""
         ...
 
     async def token(self, fields: Fields) -> Document | OAuthRefusal:
-        """An access token for a client that proves itself by a signed assertion (RFC 7523).
+        """Issue an access token to a client that sends a signed assertion (RFC 7523).
 
-        An assertion is good once, also after a crash.
+        An assertion can be used once, also across a crash.
         """
         ...
 
     async def authenticate(self, fields: Fields, *, endpoint: str) -> Asker | OAuthRefusal:
-        """Who sent this form, by its client assertion; `endpoint` is the path it came to."""
+        """The client that sent this form, by its assertion; `endpoint` is the request's path."""
         ...
 
     async def introspect(self, token: str, *, asker: Asker) -> Document:
-        """What the token says if it is good now (RFC 7662); to another tenant it never is."""
+        """The claims of an active token (RFC 7662); a token of another tenant is never active."""
         ...
 
     async def revoke(self, token: str, *, asker: Asker) -> None:
-        """The token is inactive from now on; one that is not the asker's is left as it is."""
+        """Revoke the token; a token that does not belong to the asker is not changed."""
         ...
 
     async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | OAuthRefusal:
-        """A one-time token for this key's client to register its keys; it ends an earlier one.
+        """Issue a one-time token that registers keys for the client; an earlier token becomes void.
 
-        The token holds the nonce, a secret of the caller's.  The same nonce gives the same
-        invitation again, until that is used or ended by another.  Without one it is random.
+        The token contains the nonce, a secret of the caller.  The same nonce returns the same
+        invitation again, until it is used or replaced.  An empty nonce means a random one.
         """
         ...
 
     async def register(self, bearer: str, metadata: Document) -> Document | OAuthRefusal:
-        """Register keys with an invitation (RFC 7591), which is used up by it."""
+        """Register keys with an invitation (RFC 7591); the invitation cannot be used again."""
         ...
 
     async def read_client(self, client_id: str, *, bearer: str) -> Document | OAuthRefusal:
-        """What is registered (RFC 7592)."""
+        """Read the registration (RFC 7592)."""
         ...
 
     async def update_client(
         self, client_id: str, *, bearer: str, metadata: Document
     ) -> Document | OAuthRefusal:
-        """Replace what is registered (RFC 7592); the bearer's token is replaced too."""
+        """Replace the registration (RFC 7592), and the registration token too."""
         ...
 
     async def withdraw_client(self, client_id: str, *, bearer: str) -> OAuthRefusal | None:
-        """Take the registration back: its keys are gone and its tokens inactive.
+        """Delete the registration: its keys are gone and its tokens inactive.
 
-        The client stays as its spec made it: only `remove` of its key removes it.
+        The client itself stays; only `remove` of its key removes it.
         """
         ...
 
     async def signing_key(self) -> str:
-        """The id of the key that signs now."""
+        """The id of the current signing key."""
         ...
 
     async def rotate(self, *, away_from: str = "") -> str:
-        """Sign with the next key from now on; the id of that key.  Older tokens stay valid.
+        """Sign with the next key from now on, and return its id; older tokens stay valid.
 
-        Nothing is rotated if `away_from` is named and that key does not sign any more.
+        If `away_from` is given and is not the current signing key, nothing changes.
         """
         ...
 
     async def raise_epoch(
         self, tenant: str, agent: str, *, epoch: int, closed: bool = False
     ) -> None:
-        """Every token of the agent with a smaller epoch is inactive from now on.
+        """Revoke every token of the agent with a smaller epoch.
 
-        While `closed`, none is minted either.  A smaller epoch than the last changes nothing; the
-        same one may close and never opens: only a greater one does.
+        With `closed`, no token is issued either.  A call with a smaller epoch than the last one
+        changes nothing.  A call with the same epoch can close the agent and never opens it.
         """
         ...

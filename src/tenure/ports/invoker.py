@@ -1,8 +1,8 @@
-"""Passing an invocation to the runtime of an agent, and its response back to the caller.
+"""The invoker: passes an HTTP request to an agent's runtime, and the response back to the caller.
 
-An adapter passes only the headers named here, in either direction: a caller's Authorization never
-reaches a runtime, and a runtime cannot set a cookie or a policy for our origin.  It sends nothing
-on a new connection before it knows that the agent's own runtime is at the other end.
+An adapter passes only the headers named here, in both directions.  So a caller's Authorization
+never reaches a runtime, and a runtime cannot set a cookie for our origin.  Before it sends anything
+on a new connection, it checks that the agent's own runtime listens there.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 Headers = Sequence[tuple[bytes, bytes]]
 """Names in lower case, and values."""
 OwnerCheck = Callable[[], Awaitable[bool]]
-"""Asks whether the agent's own runtime, and nobody else, listens at its address now."""
+"""Whether the agent's own runtime, and no other program, listens at its address now."""
 
 SESSION_HEADER: Final = b"x-amzn-bedrock-agentcore-runtime-session-id"
 CUSTOM_HEADER_PREFIX: Final = b"x-amzn-bedrock-agentcore-runtime-custom-"
@@ -20,13 +20,13 @@ REQUEST_HEADERS: Final = frozenset({
     b"content-language", b"content-length", b"content-type", b"last-event-id",
     b"mcp-protocol-version", b"mcp-session-id", b"traceparent", b"tracestate", SESSION_HEADER,
 })  # fmt: skip
-"""Headers of a request that reach a runtime, beside those with the custom prefix."""
+"""Headers of a request that are passed to a runtime, besides those with the custom prefix."""
 RESPONSE_HEADERS: Final = frozenset({
     b"cache-control", b"content-disposition", b"content-encoding", b"content-language",
     b"content-length", b"content-type", b"mcp-protocol-version", b"mcp-session-id",
     b"retry-after", SESSION_HEADER,
 })  # fmt: skip
-"""Headers of a response that reach the caller."""
+"""Headers of a response that are passed to the caller."""
 
 
 class Exchange(Protocol):
@@ -62,7 +62,7 @@ class Exchange(Protocol):
         ...
 
     def end(self) -> Awaitable[None]:
-        """End the response: what was sent is all of it."""
+        """End the response; it is complete."""
         ...
 
 
@@ -70,14 +70,14 @@ class Invoker(Protocol):
     """Calls runtimes."""
 
     async def load(self) -> None:
-        """Load now what the first invocation would otherwise have to wait for."""
+        """Import the HTTP client now, so that the first invocation does not wait for it."""
         ...
 
     async def invoke(self, address: str, exchange: Exchange, *, is_owner: OwnerCheck) -> None:
         """Pass the request to the runtime at `address` (`host:port`), and its response back.
 
-        RuntimeBroken: the runtime did not answer, or broke off; a response that has started is
-        left without its end.  Unavailable: nothing was sent, since nobody can tell who listens.
+        RuntimeBroken: the runtime did not answer, or broke off; a response that has started stays
+        incomplete.  Unavailable: nothing was sent, because it is not known who listens there.
         """
         ...
 

@@ -1,4 +1,7 @@
-"""Marks: which agents have invocations under way, told between the processes of one plane."""
+"""Marks: the processes of one plane tell each other which agents have invocations in flight.
+
+The drain of a suspend or delete waits for the invocations of all processes.
+"""
 
 from typing import Protocol
 
@@ -7,25 +10,25 @@ class Marks(Protocol):
     """Every promise here is a test in `tests/unit/provider_host/test_marks.py`."""
 
     def put(self, agent: str) -> None:
-        """This process has some under way: every other sees that from now on."""
+        """Mark that this process has invocations of the agent in flight."""
         ...
 
     def lift(self, agent: str) -> None:
-        """It has none any more.  A process that has ended has none either."""
+        """Remove that mark.  The marks of a process disappear when it ends."""
         ...
 
     def cut(self, agent: str) -> None:
-        """What others have under way is to end: every other sees that until it is spared."""
+        """Ask all other processes to abort their invocations of the agent, until `spare`."""
         ...
 
     def spare(self, agent: str) -> None:
-        """Nothing more is to end."""
+        """Withdraw that request."""
         ...
 
     def is_cut(self, agent: str) -> bool:
-        """Whether another process wants what this one has under way to end."""
+        """Whether another process asks this one to abort its invocations of the agent."""
         ...
 
     def is_elsewhere(self, agent: str) -> bool:
-        """Whether another process has some under way."""
+        """Whether another process has invocations of the agent in flight."""
         ...

@@ -1,7 +1,7 @@
-"""Rows that other capabilities write in the commit of an operator's verb on an operation.
+"""Further rows in the commit of an operator command (cancel, retry, adopt, …) on an operation.
 
-The kernel carries out cancel, retry, adopt and the like, and knows neither audit log nor findings.
-The plane is wired with one function of the type `OperatorRows`, which says what else is written.
+`tenure.app.operations` carries out the command and knows neither the audit log nor findings.  The
+plane has one function of the type `OperatorRows`, which returns the rows to write besides.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,15 +13,15 @@ from tenure.ports.subject import SubjectOperation
 
 
 class OperatorCommand(NamedTuple):
-    """A verb on an operation that is about to be committed."""
+    """A command on an operation that is about to be committed."""
 
     caller: Caller
-    verb: str
+    name: str
     """Such as `cancel` or `mark_absent`."""
     operation: SubjectOperation
-    """As it was before."""
+    """The operation before the command."""
     record: int
-    """The number of the record that the verb adds to the journal."""
+    """The number of the journal record that the command adds."""
     now: float
 
 

@@ -1,8 +1,8 @@
-"""Providers: services that hold agents' resources, each resource addressed by its key.
+"""Providers: the services that hold agents' resources, each resource addressed by its key.
 
-Every provider has the same four verbs, all idempotent.  A call ends by returning, or by raising
-`Unavailable` (not applied), `Rejected` (a definite no) or `OutcomeUnknown` (may have been applied);
-nothing else may pass this port.
+The steps of a create call `ensure`, recovery calls `inspect`, compensation and delete call
+`remove`.  All methods are idempotent.  A call returns, or raises `Unavailable` (not applied),
+`Rejected` (refused, not applied) or `OutcomeUnknown` (may have been applied), and nothing else.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -15,42 +15,42 @@ from tenure.core.errors import Defect
 from tenure.core.ids import ResourceKey
 
 Spec = Mapping[str, object]
-"""What a resource should be: plain data."""
+"""The desired state of a resource: plain data."""
 
 
 class Presence(StrEnum):
-    """What a provider says of a key."""
+    """The state of the resource under a key."""
 
     ABSENT = "ABSENT"
     STARTING = "STARTING"
     READY = "READY"
     BROKEN = "BROKEN"
     FOREIGN = "FOREIGN"
-    """Something stands under this key that is not ours; never adopted, never removed."""
+    """A resource of another owner has this key; it is never adopted and never removed."""
 
 
 class Observation(NamedTuple):
-    """An inspect's answer: presence, and for what is there its reference, owner and generation."""
+    """The answer of `inspect`: the state of a resource and, if it exists, what it is."""
 
     presence: Presence
     reference: Mapping[str, object] = {}
-    """What later steps need to know of it, as `ensure` returned it."""
+    """What `ensure` returned for it: data that later steps need, such as an address."""
     owner: str = ""
-    """The plane of its key."""
+    """The name of the control plane that made it, from its key."""
     generation: int = 0
     """The generation of its key."""
 
 
 class OwnedResource(NamedTuple):
-    """One resource that carries our owner tag."""
+    """One resource that is tagged with the name of our control plane."""
 
     key: str
     """The text of its key."""
     agent: str
     generation: int
-    """Both as its key has them."""
+    """The agent and generation of its key."""
     since: float
-    """When it was made, in seconds since the epoch; 0.0 if that is not known."""
+    """When it was made, in seconds since 1970; 0.0 if that is not known."""
 
 
 class Provider(Protocol):
@@ -60,26 +60,27 @@ class Provider(Protocol):
     """
 
     async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
-        """Make the resource, or converge it to `spec`; the same key twice is one resource.
+        """Make the resource, or change it to match `spec`; a second call makes no second resource.
 
-        A smaller generation than the last seen, a burned key and a foreign holder are Rejected.
-        A refusal is final: no call of that key is applied later, not even one sent before.
+        Rejected if the key is burned, if it has a smaller generation than an earlier call for the
+        same agent, or if another owner has the resource.  After a Rejected, no call with that key
+        is applied any more, not even one that was sent before.
         """
         ...
 
     async def inspect(self, key: ResourceKey) -> Observation:
-        """What stands under this key, read consistently."""
+        """The state of the resource under this key, from a consistent read."""
         ...
 
     async def remove(self, key: ResourceKey) -> None:
-        """Remove the resource and burn its key; twice, or of the unknown, succeeds.
+        """Remove the resource and burn its key; succeeds also if there is no such resource.
 
-        What is foreign is Rejected and left alone.
+        Rejected if the resource belongs to another owner; it is not changed.
         """
         ...
 
     def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
-        """Everything that carries this plane's owner tag; may lag behind ensure and remove."""
+        """All resources that are tagged with this plane's name; may lag behind other calls."""
         ...
 
 
@@ -94,12 +95,12 @@ NO_PLANE = NoPlane()
 
 
 class Call(Struct, frozen=True, gc=False):
-    """What a step's do, undo or inspect is given: all it may depend on."""
+    """The argument of a step's do, undo and inspect: everything that they may depend on."""
 
     key: ResourceKey
     """The key of this step in this operation: the same at every attempt and after a crash."""
     input: Any
-    """What the operation was started with: plain data, or the type that a verb declares."""
+    """The input of the operation: plain data, or the type that a lifecycle verb declares."""
     results: Mapping[str, object]
     """Results of earlier steps by name."""
     signals: Mapping[str, tuple[object, ...]]
@@ -109,7 +110,7 @@ class Call(Struct, frozen=True, gc=False):
     token: int = 0
     """The fence token under which this call is made."""
     attempt: int = 0
-    """How many calls of this step have failed before."""
+    """How many calls of this step have failed before this one."""
     operation: str = ""
     """The id of the operation."""
     now: float = 0.0

@@ -1,12 +1,13 @@
-"""Runtimes: somewhere an agent can run; the four verbs of every provider, and what is special.
+"""The runtime provider: starts, stops and observes the process or container of an agent.
 
-An agent answers `GET /ping` with 200 and `{"status": "Healthy"}` or `"HealthyBusy"`, and takes its
-work by `POST /invocations`.  A reference is `{"address": "host:port", "zone": …}`: the same from
-`ensure` and from `inspect`, for as long as the key lives.
+An agent answers `GET /ping` with 200 and `{"status": "Healthy"}` or `"HealthyBusy"`, and gets its
+work by `POST /invocations`.  The reference of a runtime is `{"address": "host:port", "zone": …}`.
+`ensure` and `inspect` return the same reference until the runtime is removed.
 
 A plan may add `state_of` to a spec: keys of earlier runtimes of the same agent, newest first.  The
-new one begins with what the first of them that is there kept in its own directory; if it is removed
-while that one is still there, that one has it again.  Refused while the earlier one runs.
+new runtime takes over the files in the own directory of the first of them that exists.  If the new
+one is removed while the earlier one exists, the earlier one gets the files back.  Rejected while
+the earlier one runs.
 """
 
 from typing import Final, NamedTuple, Protocol
@@ -15,23 +16,23 @@ from tenure.core.ids import ResourceKey
 from tenure.ports.provider import Presence, Provider, Spec
 
 MISSING: Final = "missing: "
-"""What stands before the sentence in place of a digest, where there were no bytes to take it of."""
+"""The prefix of an entry of `digests` for a file that could not be read; the reason follows."""
 
 
 class Status(NamedTuple):
-    """How a runtime is: what `inspect` says, and what only a runtime has."""
+    """The state of a runtime, with more details than `inspect` returns."""
 
     presence: Presence
     busy: bool = False
-    """Whether it works on something now, by its own word: what a drain waits for."""
+    """Whether the agent says that it has work in progress; a drain waits for that work."""
     exit_code: int | None = None
-    """How it ended; negative is a signal.  None while it lives, and where nobody could know."""
+    """The exit code, negative for a signal; None while it runs, or if it is not known."""
     said: str = ""
-    """For people: why it is not ready, in a sentence, with the last lines it printed."""
+    """For people: why it is not ready, with the last lines that it printed."""
 
 
 class LogPart(NamedTuple):
-    """A piece of a log, and where the next one begins."""
+    """A part of a log, and the offset of the next part."""
 
     text: str
     next_offset: int
@@ -42,46 +43,47 @@ class RuntimeProvider(Provider, Protocol):
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """Where an agent can be put; the first is the default, any other name is Rejected."""
+        """The zones in which a runtime can be started; the first is the default."""
         ...
 
     async def digest(self, spec: Spec) -> Spec:
-        """The spec with `digests` of all that it starts: other bytes then refuse to start.
+        """The spec with a field `digests`: the hash of each file that the runtime will start.
 
-        What cannot be found or read has none, but `missing: ` and a sentence that names the field:
-        whether it is there is for `ensure` to refuse, also if it has turned up meanwhile.  Of an
-        argument nobody can tell before it is a file: it may be what the agent is to write.
-        Raises Invalid, with such a sentence, for what cannot be enforced here.
+        `ensure` refuses to start a file whose hash has changed.  For a file that cannot be read,
+        `digests` has `missing: ` and a sentence that names the field, and `ensure` then refuses
+        the spec, even if the file exists by that time.  An argument of the command that is not a
+        file has no entry: the agent may write that file itself.
+        Invalid if the spec has a setting that this runtime cannot enforce.
         """
         ...
 
     async def status(self, key: ResourceKey) -> Status:
-        """READY only if it answers `/ping` itself: somebody else on its port does not count."""
+        """The status; READY only if the runtime itself, and no other program, answers `/ping`."""
         ...
 
     async def wait_ready(self, key: ResourceKey, *, seconds: float) -> Status:
-        """The status as soon as it is no longer STARTING, or as it is after so many seconds."""
+        """Wait until it is no longer STARTING, at most so many seconds; return its status."""
         ...
 
     async def listens_at(self, key: ResourceKey, address: str) -> bool:
-        """Whether it is this one, and nobody else, that listens at this address now.
+        """Whether this runtime, and no other program, listens at this address now.
 
-        Asked after a connection was made and before anything is said on it: another program can
-        take the port of an agent that died.
+        It is called after connecting and before sending: another program can get the port of a
+        runtime that has died.
         """
         ...
 
     async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:
-        """The last lines that it printed; of an unknown key none."""
+        """The last lines that it printed; empty for an unknown key."""
         ...
 
     async def follow(self, key: ResourceKey, *, since: int) -> LogPart:
-        """What it printed from this offset on, as much as is still kept and fits one answer."""
+        """Its output from this offset on, as far as it is stored and fits into one answer."""
         ...
 
     async def stop(self, key: ResourceKey) -> None:
-        """Kill it at once and for good, and keep what it printed until it is removed.
+        """Kill the runtime at once; its output stays readable until it is removed.
 
-        The key is burned: nothing starts under it again, not even by a call sent before.
+        The key is burned: no later call, and none that was sent before, starts it again.
         """
         ...

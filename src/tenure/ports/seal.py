@@ -1,4 +1,4 @@
-"""The seal: keeps a secret so that whoever has only the store has nothing."""
+"""The seal: encrypts secrets before they are stored, with a key that is not in the store."""
 
 from typing import Protocol
 
@@ -7,9 +7,9 @@ class Seal(Protocol):
     """Every promise here is a test in `tests/contract/test_seal.py`."""
 
     def close_up(self, secret: bytes, *, label: str) -> str:
-        """The secret, sealed under a label that says whose it is."""
+        """Encrypt the secret; `label` names its owner and is needed to decrypt it."""
         ...
 
     def open_up(self, ciphertext: str, *, label: str) -> bytes:
-        """The secret again; Invalid if it was sealed under another label or key, or changed."""
+        """Decrypt the secret; Invalid if the label or key is another one, or if it was changed."""
         ...

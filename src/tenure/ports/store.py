@@ -1,8 +1,8 @@
-"""The store: where operations, journals, intents and events are kept.
+"""The store: the database of operations, journals, intents, agents and events.
 
-A write is a value.  The app builds a `Change` from a closed vocabulary, and `commit` applies it
-whole or returns the `CommitRefusal` that names the failed guard and the row in the way.  Columns
-hold None, int, float, str or bytes.  A read returns records: see `tenure.core.records`.
+The app builds every write as a `Change` value: guards that must hold, and rows to insert, change or
+delete.  `commit` applies a change completely, or returns a `CommitRefusal` that names the failed
+guard and the row that it found.  A read returns records: see `tenure.core.records`.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from tenure.core.records.table import columns_of, dict_of, key_of, table_of
 Value = None | int | float | str | bytes
 Key = tuple[str | int, ...]
 Row = dict[str, Value]
-"""Columns by their names: what a `Put` or a `Set` writes."""
+"""The values of a row by the names of its columns."""
 R = TypeVar("R", bound=tuple[Any, ...])
 """A record type of `tenure.core.records`."""
 
@@ -41,7 +41,7 @@ class AtLeast(Struct, frozen=True, gc=False):
 class Next(Struct, frozen=True, gc=False):
     """In a new row: the next number of this counter, which the store fills in when it commits.
 
-    A counter that `begins` has issued no number yet: a store need not look for it.
+    `begins`: the counter is new, so the store does not have to look for it.
     """
 
     counter: str
@@ -60,11 +60,11 @@ class ChainHash(Struct, frozen=True, gc=False):
 Generated = Next | ChainHash
 """What the store fills in when it commits."""
 Condition = Value | Below | AtLeast
-"""In a guard: the value of a column, or its bound."""
+"""In a guard: the value of a column, or a bound for it."""
 
 
 class Is(Struct, frozen=True, gc=False):
-    """Guard: the row is there and its columns meet these conditions."""
+    """Guard: the row exists and its columns meet these conditions."""
 
     table: str
     key: Key
@@ -79,9 +79,10 @@ class Is(Struct, frozen=True, gc=False):
 
 
 class Put(Struct, frozen=True, gc=False):
-    """Write a new row; refused if the key exists.  Absence is guarded only by putting the row.
+    """Insert a row; the change is refused if the key exists.
 
-    A key column may be `Next`, and then cannot clash.
+    There is no guard for the absence of a row: insert the row instead.  A key with a `Next` is
+    always new.
     """
 
     table: str
@@ -95,7 +96,7 @@ class Put(Struct, frozen=True, gc=False):
 
 
 class Set(Struct, frozen=True, gc=False):
-    """Change columns of a row that is there; refused if it is not."""
+    """Change columns of a row; the change is refused if the row does not exist."""
 
     table: str
     key: Key
@@ -103,24 +104,24 @@ class Set(Struct, frozen=True, gc=False):
 
 
 class Drop(Struct, frozen=True, gc=False):
-    """Remove a row; dropping what is not there succeeds."""
+    """Delete a row; succeeds also if the row does not exist."""
 
     table: str
     key: Key
 
 
 class WakeHint(Struct, frozen=True, gc=False):
-    """Who else works on this operation, or waits for it, should look at it now."""
+    """Tells other processes to read this operation now: one may execute it or wait for it."""
 
     operation: str
     interrupt: bool = False
     unclaimed: bool = False
     others: tuple["WakeHint", ...] = ()
-    """Those about other operations that the same change concerns."""
+    """Hints for other operations that the same change concerns."""
 
 
 def combine_hints(*wake_hints: WakeHint) -> WakeHint | None:
-    """All of these as one; None: there are none."""
+    """All of these as one hint; None if there are none."""
     return replace(wake_hints[0], others=wake_hints[1:]) if wake_hints else None
 
 
@@ -129,10 +130,11 @@ Writes = tuple[Write, ...]
 
 
 class HeaderGuard(NamedTuple):
-    """What the line of a `Header` asks of a row: that these columns still say what it brings.
+    """Guard of a `Header`: in one row, these columns have the values that are in the line.
 
-    In the line's own table that is its own row; elsewhere one whose key begins as the line's does:
-    the line brings the rest of that key, then the columns.
+    If `table` is the table of the header, it is the row that the line writes.  In another table the
+    key of the row begins with the first column of the line; the line contains the rest of that key,
+    then the values of `columns`.
     """
 
     table: str
@@ -141,15 +143,15 @@ class HeaderGuard(NamedTuple):
 
 
 Line = tuple[Value | Generated, ...]
-"""Values of one row, as its header orders them."""
+"""The values of one row, in the order of its header."""
 
 
 class Header:
-    """What lines have in common, made once.
+    """The table and columns of lines, as in a CSV file; made once for rows that are often written.
 
-    A line is a write with its guards, in the lighter form of what is written often.  It brings the
-    key, then the columns, then what each guard asks for.  In a change a line with guards comes
-    first, and no two lines set one row.
+    A line stands for a `Put` or `Set` and its guards, and costs less to build.  It has the values
+    of the key, then of the columns, then of each guard.  In a change a line with guards comes
+    first, and no two lines change the same row.
     """
 
     __slots__ = ("adds", "columns", "generated", "guards", "key", "table")
@@ -164,9 +166,9 @@ class Header:
         generated: tuple[int, ...] = (),
         guards: tuple[HeaderGuard, ...] = (),
     ) -> None:
-        """It `adds` rows as `Put` does, or changes them as `Set` does, if the guards hold.
+        """With `adds` its lines insert rows as `Put` does, else they change rows as `Set` does.
 
-        `generated` are the places of a line where there is a `Next`, its key among them.
+        `generated` are the indexes of the values of a line that are a `Next`.
         """
         self.table = table
         self.key = key
@@ -176,12 +178,12 @@ class Header:
         self.guards = guards
 
     def write(self, line: Line) -> Put | Set:
-        """A line as the write it stands for."""
+        """The write that a line stands for."""
         key, values = line[: len(self.key)], line[len(self.key) :]
         row: dict[str, Any] = dict(zip(self.columns, values, strict=not self.guards))
         return (Put if self.adds else Set)(self.table, key, row)  # type: ignore[arg-type]
 
-    def asks(self, line: Line) -> Iterator[Is]:
+    def guards_of(self, line: Line) -> Iterator[Is]:
         """The guards of a line."""
         left = iter(line[len(self.key) + len(self.columns) :])
         for table, key, columns in self.guards:
@@ -192,12 +194,13 @@ class Header:
 
 
 class Change(Struct, frozen=True, gc=False):
-    """Guards and writes that become true together or not at all.
+    """Guards and writes that are applied together or not at all.
 
-    `id` is stored with the batch that applied the change, so that one whose reply was lost can be
-    looked up.  A change that `admits` new work is refused (StoreFull) when the store runs out of
-    room; others may use the reserve.  A `ring` tells other processes once the change is durable.
-    What is written often comes as `lines`, each under the header of the same place in `headers`.
+    `id` is stored with the batch that applied the change, so a change whose reply was lost can be
+    looked up.  A change with `is_new_work` is refused (StoreFull) when the disk is nearly full;
+    others may use the space that is reserved for them.  `wake_hint` is sent to other processes
+    once the change is durable.  Rows that are written often are `lines`; the header of each line
+    has the same index in `headers`.
     """
 
     id: str
@@ -209,12 +212,12 @@ class Change(Struct, frozen=True, gc=False):
     lines: Sequence[Line] = ()
 
     def plain(self) -> "Change":
-        """The same change without lines."""
+        """The same change with every line as a write with guards."""
         if not self.headers:
             return self
         try:
             both = list(zip(self.headers, self.lines, strict=True))
-            guards = [guard for header, line in both for guard in header.asks(line)]
+            guards = [guard for header, line in both for guard in header.guards_of(line)]
             writes = [header.write(line) for header, line in both]
         except ValueError as error:
             message = f"A line does not fit its header ({error}); nothing was written."
@@ -226,20 +229,20 @@ class Change(Struct, frozen=True, gc=False):
 
 
 class ChangePart(Struct, frozen=True, gc=False):
-    """Guards and writes that one room contributes to the change of another."""
+    """Guards and writes that one package adds to the change of another."""
 
     guards: tuple[Is, ...] = ()
     writes: tuple[Put | Set, ...] = ()
 
 
 class CommitRefusal(Struct, frozen=True, gc=False):
-    """The guard or write that failed, and the row that stands in the way (None: there is none)."""
+    """The guard or write that failed, and the row that was found (None: there is none)."""
 
     what: Is | Put | Set
     row: Row | None
 
     def found(self, record: type[R]) -> R | None:
-        """The row that stands in the way, if it is a row of this record's table."""
+        """The row that was found, if it belongs to the table of this record type."""
         table = table_of(record)
         if self.row is None or self.what.table != table.name:
             return None
@@ -247,13 +250,13 @@ class CommitRefusal(Struct, frozen=True, gc=False):
 
 
 class Queue(StrEnum):
-    """What can be claimed."""
+    """The kinds of rows that workers claim."""
 
     OPERATIONS = "operations"
 
 
 class ClaimedOperation(NamedTuple):
-    """One operation that is now this worker's, under this token; `due_at` None: not by time."""
+    """An operation that this worker has claimed; `due_at` None: it waits for a signal."""
 
     id: str
     token: int
@@ -261,7 +264,7 @@ class ClaimedOperation(NamedTuple):
 
 
 class LoadedOperation(NamedTuple):
-    """Everything the saga needs of one operation, read at one instant."""
+    """One operation with its journal and its intents, read from one snapshot."""
 
     operation: OperationRecord
     journal: Sequence[JournalRecord]
@@ -280,19 +283,19 @@ class Store(Protocol):
     """Every promise here is a test in `tenure.testing.contracts.store`."""
 
     def now(self) -> float:
-        """The store's clock: the one by which leases and deadlines are judged."""
+        """The store's clock; leases and deadlines are compared with it."""
         ...
 
     def commit(self, change: Change) -> Awaitable[CommitRefusal | None]:
         """Apply the change durably (None) or not at all (CommitRefusal).
 
-        Raises StoreFull for a change that admits work when there is no room, and CommitUnknown
-        (BaseException) when COMMIT itself failed: from then on this store refuses everything.
+        StoreFull for a change with `is_new_work` when the disk is nearly full.  CommitUnknown (a
+        BaseException) when COMMIT itself failed: from then on this store refuses everything.
         """
         ...
 
     def listen(self, on_wake_hint: Callable[[WakeHint], None]) -> None:
-        """Call this for the rings of other processes' changes; a hint, which may be lost."""
+        """Call this for the wake hints of other processes; a hint may be lost."""
         ...
 
     def claim(
@@ -300,23 +303,25 @@ class Store(Protocol):
     ) -> Awaitable[Sequence[ClaimedOperation]]:
         """Take up to `limit` open operations whose worker has no live lease, oldest first.
 
-        Those that follow one of `but_plans` (digests) are left: this worker cannot perform them.
+        Operations whose plan is in `but_plans` (digests) are not claimed: this worker cannot
+        perform them.
 
-        Each gets this worker, the next token on itself and on its intents that are not burned, a
-        raised revision, and leaves PENDING.  The outcome of its INTENDED and REMOVING intents is
-        unknown from now on, if it was not already; but not of what was PENDING: nobody called it.
+        A claim sets the worker, raises the token of the operation and of its intents that are not
+        burned, raises the revision, and changes PENDING to RUNNING.  If the operation was not
+        PENDING, the outcome of its INTENDED and REMOVING intents is unknown from now on
+        (`tenure.core.decisions.unknown_after_claim`).
         """
         ...
 
     def begin_epoch(self, epoch: int) -> Awaitable[None]:
-        """Raise what events are numbered by into this epoch: no number is given a second time.
+        """Raise every counter of an agent's events into this epoch, so that no number is reused.
 
-        A counter of an agent's events becomes `core.events.in_epoch` of itself; twice is once.
+        A counter becomes `core.events.in_epoch` of itself; a repeated call changes nothing.
         """
         ...
 
     async def list_due(self, worker: str) -> Sequence[ClaimedOperation]:
-        """Open operations of this worker whose `due_at` has come, under the tokens it holds."""
+        """Open operations of this worker whose `due_at` has come, with their tokens."""
         ...
 
     async def was_committed(self, change_id: str) -> bool:
@@ -342,7 +347,7 @@ class Store(Protocol):
         ...
 
     async def list_resources(self, tenant: str, agent: str) -> Sequence[IntentRecord]:
-        """Intents of an agent that hold or may hold a resource, by operation and step."""
+        """Intents of an agent that hold or may hold a resource, ordered by operation and step."""
         ...
 
     async def list_living(
@@ -360,19 +365,19 @@ class Store(Protocol):
     ) -> Sequence[OperationRecord]:
         """Open operations of all tenants in id order, of these states if any are named.
 
-        The cost grows with what is open, not with what has ended.
+        The cost grows with the number of open operations, not with that of ended ones.
         """
         ...
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[OutboxRecord]:
         """Outbox rows by their positions, beyond `after`: that of the last row read, or 0.
 
-        What is committed later has a greater position than all that was ever listed.
+        A later commit always has a greater position than every event that was listed before.
         """
         ...
 
     async def newest_event(self) -> int:
-        """The position of the last row that `list_events` would list by now; 0: there is none."""
+        """The position of the newest event; 0: there is none."""
         ...
 
     async def count_events(self, *, until: int) -> Mapping[str, TenantEvents]:
@@ -400,7 +405,7 @@ class Store(Protocol):
     ) -> Sequence[R] | Sequence[Row]:
         """Rows of a table with these values in these columns, in key order, beyond `after`.
 
-        It is quick where an index or the key begins with the columns named.
+        It is fast if an index or the key begins with these columns.
         """
         ...
 
@@ -411,10 +416,10 @@ class Store(Protocol):
         ...
 
     async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
-        """How many of a tenant's open operations and named agents are in each state they are in.
+        """How many of a tenant's open operations and named agents are in each state.
 
-        By ("operation" or "agent", state); the cost grows with what is open or named, not with
-        what has ended.
+        The keys are ("operation" or "agent", state).  The cost grows with the number of open
+        operations and named agents, not with that of ended ones.
         """
         ...
 
@@ -423,20 +428,20 @@ class Store(Protocol):
         ...
 
     async def backup(self, path: str) -> None:
-        """Write a consistent copy while work goes on; the copy opens as a store of its own."""
+        """Write a consistent copy without stopping work; the copy can be opened as a store."""
         ...
 
     async def write_problem(self) -> str:
-        """Why the store takes no new work now, in words that name no address; "": it knows none.
+        """Why the store accepts no new work now, without naming an address; "": not known.
 
-        It is asked after a commit has failed or taken long, and may open a connection.
+        It is called after a commit has failed or was slow, and may open a connection.
         """
         ...
 
     def stop_waiting(self) -> None:
-        """Whoever uses it is leaving: from now on a store that is away is not waited for."""
+        """The process is stopping: from now on do not wait for a server that is unreachable."""
         ...
 
     async def close(self) -> None:
-        """Finish what was handed in, then let go.  A second close does nothing."""
+        """Finish the commits that were requested, then close.  A second call does nothing."""
         ...

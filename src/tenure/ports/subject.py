@@ -1,9 +1,9 @@
-"""A subject: the kind of thing that operations of a plan act on, such as an agent.
+"""A subject: the kind of thing that the operations of a plan act on, such as an agent.
 
-The kernel records moves and knows no capability.  A plan names its subject, and the subject says
-what an operation means for the thing it acts on: which rows are written in the same commit as a
-record, whether a cancel is allowed, what people call the thing.  A plan that names no subject acts
-on a `PlainSubject`, which is a lock and nothing more.
+`tenure.app.operations` executes operations of any plan and does not know agents.  A plan names its
+subject.  The subject returns the rows that are written in the same commit as a journal record (for
+an agent: its new state and its event), and says whether an operation can be cancelled.  A plan that
+names no subject has a `PlainSubject`: its operations only lock a row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from tenure.ports.store import Store, Write
 
 
 class SubjectOperation(Protocol):
-    """An open operation as its subject sees it, before the record that is being written."""
+    """An open operation, as it is before the record that is being written."""
 
     id: str
     tenant: str
@@ -27,7 +27,7 @@ class SubjectOperation(Protocol):
     agent: str
     """The uid of the row that the operation locks."""
     input: Any
-    """As the subject's `read_input` has read it."""
+    """What the subject's `read_input` has returned."""
     plan: Plan
     state: OperationState
     intents: dict[str, Intent]
@@ -38,7 +38,7 @@ class SubjectOperation(Protocol):
 
 
 class Subject(Protocol):
-    """What operations mean for the things of one kind."""
+    """The effects of operations on things of one kind."""
 
     def read_input(self, plan_name: str, stored: Mapping[str, object]) -> Any:  # noqa: ANN401
         """The input of an operation of this plan, in the type that its steps read.
@@ -49,14 +49,14 @@ class Subject(Protocol):
         ...
 
     def name_of(self, operation_input: Any) -> str:  # noqa: ANN401
-        """What people call the thing that an operation with this input acts on; empty: no name.
+        """The name of the thing that an operation with this input acts on; empty: it has none.
 
-        It takes the input as it is stored, and as `read_input` returns it.
+        `operation_input` is the stored input, or the return value of `read_input`.
         """
         ...
 
     def may_use_reserve(self, plan_name: str) -> bool:
-        """Whether an operation of this plan is accepted on a disk that takes no other new work."""
+        """Whether an operation of this plan is accepted when the disk is nearly full."""
         ...
 
     def on_record(
@@ -74,10 +74,10 @@ class Subject(Protocol):
 
 
 class PlainSubject:
-    """A lock without a meaning of its own: the operation releases it when it ends."""
+    """Operations only lock a row, and release it when they end."""
 
     def read_input(self, plan_name: str, stored: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
-        """Plain data, as the caller sent it."""
+        """The stored plain data."""
         return stored
 
     def name_of(self, operation_input: object) -> str:  # noqa: ARG002

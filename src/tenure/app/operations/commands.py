@@ -1,9 +1,9 @@
-"""Verbs on an accepted operation: cancel, signal, retry, adopt, mark-absent and abandon.
+"""Commands on an accepted operation: cancel, signal, retry, adopt, mark-absent and abandon.
 
-Each verb reads the operation, checks with the saga whether it is allowed, and commits one change
-that is guarded by the revision it has read.  If another change was committed first, it reads and
-decides again.  A verb that is repeated under the same idempotency key is carried out once, and
-answers with the operation as it is now.
+Each command reads the operation, decides with the saga whether it is allowed, and commits one
+change that is guarded by the revision it has read.  If another change was committed first, it reads
+and decides again.  A command that is repeated under the same idempotency key is carried out once,
+and answers with the present state of the operation.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,14 +30,14 @@ from tenure.ports.store import Change, WakeHint
 
 
 class CommandRequest(NamedTuple):
-    """A caller's request for a verb on an operation."""
+    """A caller's request for a command on an operation."""
 
-    verb: str
+    command: str
     idempotency_key: str = ""
     arguments: Mapping[str, object] | None = None
     """The other arguments of the request: the same key with other arguments is refused."""
     checks_cancel: bool = False
-    """Whether the operation's subject may refuse the verb."""
+    """Whether the operation's subject may refuse the command."""
     interrupt: bool = False
     """Whether running calls of the operation are interrupted."""
 
@@ -50,12 +50,12 @@ async def cancel(
     def decide(handle: OperationHandle, now: float) -> PendingChange | None:
         if handle.progress.compensating_at is not None:
             return None  # being undone already
-        back = build_compensation(handle, {"why": f"cancelled by {caller.principal}"}, now)
-        if back is None:
+        compensation = build_compensation(handle, {"why": f"cancelled by {caller.principal}"}, now)
+        if compensation is None:
             pivot = handle.plan.stages[handle.plan.pivot_stage][0].name
-            message = f"{pivot} is under way or done; after it the operation only goes forward"
+            message = f"{pivot} has begun or is done; after that an operation is no longer undone"
             raise Conflict(message, code=ConflictCode.PAST_PIVOT, holder=handle.id)
-        return back
+        return compensation
 
     request = CommandRequest("cancel", idempotency_key, checks_cancel=True, interrupt=True)
     return await _decide(plane, caller, operation, decide, request)
@@ -64,7 +64,7 @@ async def cancel(
 def build_compensation(
     handle: OperationHandle, body: Mapping[str, object], now: float
 ) -> PendingChange | None:
-    """The record that the operation is undone from now on; None if it is past its pivot."""
+    """The change that starts to undo the operation; None if its pivot has begun."""
     unclaimed = handle.state is OperationState.PENDING
     if not unclaimed and saga.past_pivot(handle.plan, handle.progress):
         return None
@@ -88,15 +88,13 @@ async def signal(
     """
     validate_name("signal", name)
     if name.startswith("tenure:"):
-        message = f"a signal of a caller is not called {name!r}: what begins with tenure: is ours"
+        message = f"a signal cannot be called {name!r}: names that begin with tenure: are reserved"
         raise Invalid(message)
 
     def decide(handle: OperationHandle, now: float) -> PendingChange:
         count = sum(len(payloads) for payloads in handle.progress.signals.values())
         if count >= SIGNALS_MAX:
-            message = (
-                f"operation {handle.id} has {count} signals already, which is the most it keeps"
-            )
+            message = f"operation {handle.id} has {count} signals already; it can have no more"
             raise LimitExceeded(message)
         body = {"signal": name, "payload": payload, "by": caller.principal}
         return build_record(handle, RecordKind.SIGNALLED, "", body, now)
@@ -135,7 +133,7 @@ async def adopt(
     def decide(handle: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(handle, step)
         if handle.progress.compensating_at is not None and handle.plan.steps[step].undoes:
-            message = f"operation {handle.id} is being undone; say mark-absent or abandon"
+            message = f"operation {handle.id} is being undone; use mark-absent or abandon"
             raise Conflict(message, code=ConflictCode.COMPENSATING, holder=handle.id)
         intents = decisions.adopt(handle.intents[step], caller.principal)
         return build_record(handle, RecordKind.ADOPTED, step, result, now, intents=intents)
@@ -217,7 +215,7 @@ async def _decide(
         if idempotent.has_key and await idempotent.find_named_id(plane, plane.store.now()):
             return await reads.get_operation(plane, caller.tenant, operation)
         handle, row = await reads.read_own(plane, caller.tenant, operation)
-        handle.due_at = None  # so that it is set: a poll may have moved it, and raises no revision
+        handle.due_at = None  # forces a write: a poll changes it without a new revision
         now = plane.store.now()
         try:
             if request.checks_cancel:
@@ -234,13 +232,11 @@ async def _decide(
             if not key_rows or await plane.store.commit(Change("", (), key_rows)) is None:
                 return operation_views.view_operation(handle, row)
             continue
-        verb = OperatorCommand(caller, request.verb, handle, pending.journal_length, now)
-        writes = (*pending.change.writes, *plane.operator_rows(verb), *key_rows)
+        command = OperatorCommand(caller, request.command, handle, pending.journal_length, now)
+        writes = (*pending.change.writes, *plane.operator_rows(command), *key_rows)
         wake_hint = WakeHint(operation, interrupt=request.interrupt)
-        if (
-            await plane.store.commit(replace(pending.change, writes=writes, wake_hint=wake_hint))
-            is None
-        ):
+        change = replace(pending.change, writes=writes, wake_hint=wake_hint)
+        if await plane.store.commit(change) is None:
             pending.apply_to(handle)
             plane.engine.wake(operation, interrupt=request.interrupt)
             ended_at = None if handle.progress.end is None else now
@@ -254,7 +250,7 @@ def _identify(caller: Caller, operation: str, request: CommandRequest) -> Idempo
     return identify(
         caller.tenant,
         caller.principal,
-        f"operation.{request.verb}",
+        f"operation.{request.command}",
         request.idempotency_key,
         [operation, request.arguments],
         names_operation=True,

@@ -12,9 +12,9 @@ def write_operator_rows(one: OperatorCommand) -> Sequence[Write]:
     """The audit entry of the command, and for an abandon the finding about its resources."""
     caller, operation = one.caller, one.operation
     audit_row = entry(
-        caller, f"operation.{one.verb}", target=operation.id, now=one.now, record=one.record
+        caller, f"operation.{one.name}", target=operation.id, now=one.now, record=one.record
     )
-    if one.verb != "abandon":
+    if one.name != "abandon":
         return (audit_row,)
     finding = abandoned_finding(
         caller.tenant,

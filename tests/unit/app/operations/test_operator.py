@@ -191,7 +191,7 @@ async def test_what_is_stuck_is_still_tried_and_ends_by_itself(cluster):
 async def test_an_undo_cannot_be_adopted(cluster):
     plane = (await cluster.start()).plane
     name = await stuck_backward(cluster, plane)
-    with pytest.raises(Conflict, match="say mark-absent or abandon") as refused:
+    with pytest.raises(Conflict, match="use mark-absent or abandon") as refused:
         await operations.adopt(plane, BY, name, step="access")
     assert refused.value.code == "compensating"
 
