@@ -79,7 +79,7 @@ async def test_an_engine_learns_an_agents_name_from_the_operation_alone(harness)
     )
     rows = await plane.store.list_rows(OperationRecord, {})
     assert [executor.name_of(row) for row in rows] == ["alpha", "alpha"]
-    assert executor.name_of(rows[0]._replace(kind="of another release")) == ""
+    assert executor.name_of(rows[0]._replace(plan_name="of another release")) == ""
 
 
 @agent_test
