@@ -65,7 +65,7 @@ MEASURED := tests/unit tests/contract tests/crash tests/real/postgres/test_postg
             runtime/test_bad_commands.py runtime/test_hostile_specs.py kills/test_provider_host.py \
             upkeep/test_plane.py upkeep/test_move.py upkeep/test_doctor.py upkeep/test_worker.py upkeep/test_preflight.py)
 # Of these every branch must be taken; of the rest 95 in 100.
-WHOLE    := src/tenure/core/saga.py,src/tenure/core/decisions.py,src/tenure/core/progress.py,src/tenure/app/operations/executor.py,src/tenure/sqlite/*,src/tenure/home/*,$\
+WHOLE    := src/tenure/core/saga.py,src/tenure/core/decisions.py,src/tenure/core/progress.py,src/tenure/app/operations/executor.py,src/tenure/sqlite/*,src/tenure/home/*,src/tenure/atomic_file.py,$\
             src/tenure/adapters/engine/embedded/*,src/tenure/adapters/engine/waiters.py
 
 COUNTED  := --cov --cov-report= -o timeout=60

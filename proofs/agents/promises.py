@@ -13,14 +13,14 @@ from proofs.agents.workload import AgentsSimulation
 from proofs.harness.cluster import Client
 from proofs.harness.subject import Check, Checks, Proof, Subject
 from tenure.app.agents import commands as agents
-from tenure.app.agents import invocations, quotas
+from tenure.app.agents import invocations
 from tenure.app.agents import views as agent_views
 from tenure.app.agents.commands import RequestOptions
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
-from tenure.app.tenancy import audit, tokens
+from tenure.app.tenancy import audit, quotas, tokens
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, Conflict, NotFound
 from tenure.core.limits import IDEMPOTENCY_SECONDS

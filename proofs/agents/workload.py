@@ -16,9 +16,10 @@ from proofs.harness.cluster import Client
 from proofs.harness.schedule import DrawnFaults
 from proofs.harness.simulation import OpenDisk, Parts, Simulation, memory_disk
 from proofs.harness.snapshot import TENANT, Snapshot
-from tenure.app.agents import invocations, quotas
+from tenure.app.agents import invocations
 from tenure.app.agents.commands import RequestOptions
 from tenure.app.operations import commands as operations
+from tenure.app.tenancy import quotas
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.operation import OperationState

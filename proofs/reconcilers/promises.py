@@ -16,9 +16,9 @@ from proofs.reconcilers import disturbances
 from proofs.reconcilers.ablations import ABLATIONS
 from proofs.reconcilers.scenarios import LONG, PROVE, Stage
 from proofs.reconcilers.workload import ReconcilersSimulation
+from tenure.app.leader import Leader
 from tenure.core.ids import resource_key
 from tenure.reconcilers import orphans
-from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.loop import EPOCH, SeededLoop, run

@@ -13,6 +13,7 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents.commands import RequestOptions
 from tenure.app.events import acknowledgements, dead_letters, subscriptions
 from tenure.app.events.subscriptions import SubscriptionRequest
+from tenure.app.leader import PREFIX
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.plane import Plane
@@ -28,7 +29,6 @@ from tenure.delivery.relay import Relay
 from tenure.ports.bus import Destination, Outgoing
 from tenure.ports.store import Row
 from tenure.reconcilers import orphans, retention
-from tenure.reconcilers.leader import PREFIX
 from tenure.testing.fakes import Thing
 from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.loop import EPOCH

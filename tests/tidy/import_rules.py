@@ -12,17 +12,18 @@ from tests.tidy.sources import Source, imports, is_within
 MAY_IMPORT = {
     "core": (),
     "concurrency": (),
+    "atomic_file": ("core",),
     "ports": ("core",),
     "plans": ("core", "ports"),
     "app": ("core", "concurrency", "ports", "plans", "telemetry.counters"),
-    "delivery": ("core", "concurrency", "ports", "app", "reconcilers.leader"),
+    "delivery": ("core", "concurrency", "ports", "app"),
     "reconcilers": ("core", "concurrency", "ports", "app"),
-    "adapters": ("core", "concurrency", "ports", "sqlite", "home"),
-    "home": ("core", "ports", "sqlite.location"),
-    "sqlite": ("core", "ports", "home.atomic_file"),
-    "upkeep": ("core", "ports", "plans", "sqlite", "home"),
+    "adapters": ("core", "concurrency", "ports", "sqlite", "atomic_file", "home.lock_holder"),
+    "home": ("core", "ports", "atomic_file", "sqlite.location"),
+    "sqlite": ("core", "ports", "atomic_file"),
+    "upkeep": ("core", "ports", "plans", "sqlite", "home", "atomic_file"),
     "telemetry": ("core", "settings"),
-    "testing": ("core", "ports", "plans", "app", "adapters", "sqlite"),
+    "testing": ("core", "ports", "plans", "app", "sqlite"),
     "faces": ("core", "concurrency", "app", "ports.identity", "ports.invoker", "telemetry"),
     "settings": ("core",),
     "wiring": (
@@ -37,7 +38,7 @@ STARTS = ("wiring", "settings", "telemetry")
 ALSO = {
     "src/tenure/telemetry/counters.py": ("ports.bus",),
     "src/tenure/telemetry/scrape.py": ("app",),  # a scrape reads what the app counts and stores
-    "src/tenure/faces/cli/commands/up.py": (*STARTS, "home.atomic_file"),
+    "src/tenure/faces/cli/commands/up.py": (*STARTS, "atomic_file"),
     "src/tenure/faces/cli/commands/worker.py": STARTS,
     **{
         f"src/tenure/adapters/engine/{engine}/engine.py": ("adapters.engine.waiters",)
@@ -45,8 +46,9 @@ ALSO = {
     },
     **{
         f"src/tenure/faces/cli/commands/{verb}.py": ("wiring", "upkeep")
-        for verb in ("backup", "restore", "upgrade", "migrate_store")
+        for verb in ("backup", "restore", "upgrade")
     },
+    "src/tenure/faces/cli/commands/migrate_store.py": ("wiring",),
     "src/tenure/faces/cli/commands/doctor.py": (
         "home.epoch_file",
         "home.lock_holder",
@@ -121,6 +123,22 @@ def forbidden_imports(source: Source) -> list[str]:
             wrong = top in NOT_SHIPPED or (top in TEST_LIBRARIES and room != "testing")
         if wrong:
             complaints.append(source.complain(line, f"{room} may not import {name}"))
+    return complaints
+
+
+def unused_permissions(sources: Sequence[Source]) -> list[str]:
+    """Every opening of MAY_IMPORT and ALSO is used by a file that it was made for."""
+    complaints = []
+    for files, opened in [
+        *(([one for one in sources if one.room == room], MAY_IMPORT[room]) for room in MAY_IMPORT),
+        *(([one for one in sources if one.path == path], ALSO[path]) for path in ALSO),
+    ]:
+        used = {name.partition(".")[2] for one in files for _, name in imports(one)}
+        complaints += [
+            files[0].complain(1, f"nothing here imports {prefix}: close it in import_rules.py")
+            for prefix in opened
+            if files and not any(is_within(name, prefix) for name in used)
+        ]
     return complaints
 
 

@@ -42,6 +42,8 @@ def complaints_about(rule, path, text):
                 source("core/records/__init__.py", "import tenure.core.records.agent\n"),
             ]
             return rule(at, [at, *around])
+        case "unused_permissions":
+            return rule([at])
         case "gone_names":
             there = source("core/saga.py", '"""Decides."""\ndef next_moves(): ...\n')
             paths = [at.path, there.path, "tests/tidy/checks.py"]
@@ -193,6 +195,13 @@ BAD = [
         "core/saga.py",
         "class A:\n  async " + LONG.replace("\n", "\n  ").rstrip(),
         "f has 71",
+    ),
+    (import_rules.unused_permissions, "ports/a.py", "import os", "nothing here imports core"),
+    (
+        import_rules.forbidden_imports,
+        "testing/loop.py",
+        "from tenure.adapters.store import postgres",
+        "testing may not import tenure.adapters.store.postgres",
     ),
     *((checks.banned_names, f"core/{name}.py", "", name) for name in sorted(checks.BANNED_NAMES)),
     (checks.banned_names, "adapters/common/x.py", "", "common"),
@@ -411,7 +420,12 @@ GOOD = [
     (
         import_rules.forbidden_imports,
         "testing/loop.py",
-        "import pytest\nfrom tenure.adapters.store import postgres",
+        "import pytest\nfrom tenure.sqlite.guards import meets",
+    ),
+    (
+        import_rules.unused_permissions,
+        "plans/a.py",
+        "from tenure.core import a\nimport tenure.ports",
     ),
     (
         import_rules.forbidden_imports,

@@ -90,6 +90,10 @@ def test_each_room_imports_only_what_it_may():
     hold([c for source in sources() for c in import_rules.forbidden_imports(source)])
 
 
+def test_no_room_may_import_more_than_it_does():
+    hold(import_rules.unused_permissions(sources()))
+
+
 def test_the_kernel_the_engines_and_the_stores_import_no_capability():
     checked = [source for source in sources() if source.path.startswith(import_rules.KERNEL)]
     assert len(checked) > len(import_rules.KERNEL)

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from tenure.app.events import delivery_rows
 from tenure.app.events.cloudevents import EventFilter, outgoing
+from tenure.app.leader import Leader
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.errors import StaleToken, TenureError
@@ -36,7 +37,6 @@ from tenure.core.retry import DESTINATION, PARKED_STREAM, RetryPolicy
 from tenure.core.subscription import REACTION
 from tenure.ports.bus import Bus, DeliveryVerdict, Destination, Outgoing, Receipt
 from tenure.ports.store import Change, Drop, Is, Put, Set
-from tenure.reconcilers.leader import Leader
 
 log = logging.getLogger("tenure.delivery")
 PAGE = 500

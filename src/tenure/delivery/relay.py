@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from tenure.app.events import delivery_rows, subscriptions
 from tenure.app.events.acknowledgements import filter_of
+from tenure.app.leader import TTL_SECONDS, Leader
 from tenure.app.plane import Plane
 from tenure.concurrency import background, cancel_and_wait
 from tenure.core.errors import StaleToken, StoreError
@@ -32,7 +33,6 @@ from tenure.delivery.outbox import NONE_SKIPPED, DeliveryResult, DestinationRout
 from tenure.delivery.retention import Retention, RetentionLimits
 from tenure.ports.bus import Bus, DeliveryVerdict, Destination, Outgoing, Receipt
 from tenure.ports.store import Change
-from tenure.reconcilers.leader import TTL_SECONDS, Leader
 
 log = logging.getLogger("tenure.delivery")
 ROUTES_SECONDS: Final = 2.0

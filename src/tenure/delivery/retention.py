@@ -19,6 +19,7 @@ from typing import NamedTuple
 from tenure.app.events import delivery_rows
 from tenure.app.events.cloudevents import TRIMMED, EventFilter, trimmed_cursor
 from tenure.app.events.deliveries import AGE, BOUND
+from tenure.app.leader import Leader
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.errors import StaleToken
@@ -28,7 +29,6 @@ from tenure.core.subscription import REACTION
 from tenure.delivery.event_count import EventCounts, bound_for_each
 from tenure.delivery.outbox import DestinationRoute
 from tenure.ports.store import Change, Drop, Put, Set
-from tenure.reconcilers.leader import Leader
 
 log = logging.getLogger("tenure.delivery")
 PAGE = 500

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tenure.atomic_file import replace_atomically
 from tenure.core.errors import StoreError, StoreLocked
-from tenure.home.atomic_file import replace_atomically
 from tenure.ports.epoch import Memo
 from tenure.sqlite.location import Lock
 

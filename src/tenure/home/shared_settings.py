@@ -10,9 +10,9 @@ import secrets
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tenure.atomic_file import replace_atomically
 from tenure.core.errors import Invalid, StoreError
 from tenure.core.limits import OUTBOX_TENANT_MAX
-from tenure.home.atomic_file import replace_atomically
 from tenure.ports.clock import Clock
 
 NAME = "terms"

@@ -9,8 +9,8 @@ import asyncio
 import json
 from pathlib import Path
 
+from tenure.atomic_file import replace_atomically
 from tenure.core.errors import StoreError
-from tenure.home.atomic_file import replace_atomically
 from tenure.home.epoch_file import wait_for_lock
 from tenure.ports.epoch import Watermark
 

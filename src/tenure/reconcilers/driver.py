@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from tenure.app.leader import Leader
 from tenure.app.plane import Plane
 from tenure.app.safety.reconcile_status import PassReport
 from tenure.concurrency import background, cancel_and_wait
@@ -27,7 +28,6 @@ from tenure.reconcilers import (
     orphans,
     retention,
 )
-from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import DEFAULT_RETENTION, LEADERS, RetentionPeriods, Term, Tick
 
 log = logging.getLogger("tenure.reconcilers")

@@ -5,6 +5,7 @@ lapses; this reconciler only drops the row, some minutes later.  The row of a le
 as its token may only grow.
 """
 
+from tenure.app.leader import PREFIX
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.finding import FindingKind
@@ -12,7 +13,6 @@ from tenure.core.instant import in_utc
 from tenure.core.records import LeaseRecord
 from tenure.ports import lease_rows
 from tenure.ports.store import Change
-from tenure.reconcilers.leader import PREFIX
 from tenure.reconcilers.term import NOBODY, Term, Tick
 
 SENTENCE = "No lease outlives its holder."

@@ -7,6 +7,7 @@ decides a deletion is guarded by the token.  So a former leader that was suspend
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from tenure.app.leader import lease_of
 from tenure.app.plane import Plane
 from tenure.app.safety import findings
 from tenure.app.safety.findings import Sighting
@@ -15,10 +16,9 @@ from tenure.core.finding import FindingKind
 from tenure.core.records import FindingRecord
 from tenure.ports import lease_rows
 from tenure.ports.store import Is, Writes
-from tenure.reconcilers.leader import lease_of
 
 LEADERS: Final = "reconcilers"
-"""The name of the lease that the leader holds: see `tenure.reconcilers.leader`."""
+"""The name of the lease that the leader holds: see `tenure.app.leader`."""
 
 
 class RetentionPeriods(NamedTuple):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import apsw
 
+from tenure.atomic_file import flush_folder
 from tenure.core.errors import StoreError
-from tenure.home.atomic_file import flush_folder
 
 STEP_PAGES = 1_000
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from tenure.atomic_file import create_atomically, flush_folder
 from tenure.core.errors import Invalid, StoreError
-from tenure.home.atomic_file import create_atomically, flush_folder
 from tenure.home.epoch_file import EpochFile
 from tenure.home.shared_settings import SharedSettingsFile
 from tenure.ports.epoch import Memo

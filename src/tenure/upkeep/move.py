@@ -17,9 +17,9 @@ from typing import NamedTuple, Protocol
 
 import apsw
 
+from tenure.atomic_file import replace_atomically
 from tenure.core.errors import Invalid, StoreError, StoreForeign
 from tenure.core.records import TABLES
-from tenure.home.atomic_file import replace_atomically
 from tenure.home.epoch_file import EpochFile
 from tenure.ports.store import Key, Value
 from tenure.sqlite import location

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import apsw
 
+from tenure.atomic_file import flush_folder
 from tenure.core.errors import StoreError
-from tenure.home.atomic_file import flush_folder
 from tenure.home.epoch_file import EpochFile
 from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.ports.epoch import Memo

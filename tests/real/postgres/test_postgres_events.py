@@ -18,12 +18,12 @@ from proofs.kills.audit import PLANS, shelves_of
 from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres import functions, horizon, parts
 from tenure.adapters.store.postgres.schema import go_on_after_restore
+from tenure.app.leader import Leader
 from tenure.app.operations.handle import sequence_of
 from tenure.core.errors import LimitExceeded
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.retention import Retention, RetentionLimits
 from tenure.ports.store import Change, Is, Put, WakeHint, combine_hints
-from tenure.reconcilers.leader import Leader
 from tenure.settings import Settings
 from tenure.testing.contracts.store_rows import event, lease
 from tenure.testing.patches import patched

@@ -16,10 +16,10 @@ from tenure.adapters.clock.system import SystemEntropy
 from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres.clock import ServerClock
 from tenure.adapters.store.postgres.functions import Functions
+from tenure.app.leader import Leader
 from tenure.core.records import LeaseRecord
 from tenure.ports.store import Change, Is, Queue, Set
 from tenure.reconcilers import leases
-from tenure.reconcilers.leader import Leader
 from tenure.testing.contracts.store_rows import lease, operation
 from tests.real.support.postgres import open_store
 

@@ -6,6 +6,7 @@ import sys
 from tenure.adapters.clock.system import SystemClock
 from tenure.app.agents import commands as agents
 from tenure.app.agents.spec import read_spec
+from tenure.app.leader import Leader
 from tenure.app.operations import reads
 from tenure.app.safety import findings
 from tenure.app.safety.findings import Sighting
@@ -16,7 +17,6 @@ from tenure.faces.http.server import Listen, serving
 from tenure.ports.store import Change
 from tenure.reconcilers import leases
 from tenure.reconcilers.driver import reconciling
-from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS
 from tenure.testing.patches import patched
 from tests.unit.support.api_client import api_test

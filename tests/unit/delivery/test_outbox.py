@@ -15,6 +15,7 @@ from tenure.app import pages
 from tenure.app.events import dead_letters, subscriptions
 from tenure.app.events.cloudevents import EVENT_TYPES, CloudEvent, EventFilter
 from tenure.app.events.subscriptions import SubscriptionRequest
+from tenure.app.leader import TTL_SECONDS, Leader
 from tenure.core.errors import Invalid, StaleToken, StoreFull
 from tenure.core.records import LeaseRecord
 from tenure.core.retry import PARKED_STREAM
@@ -24,7 +25,6 @@ from tenure.delivery.relay import Relay
 from tenure.delivery.retention import RetentionLimits
 from tenure.ports.bus import Destination
 from tenure.ports.store import Change, Drop, Put, Set
-from tenure.reconcilers.leader import TTL_SECONDS, Leader
 from tests.unit.support.agent_planes import agent_test
 from tests.unit.support.sinks import Sink, park_stream, relay_to, rows
 

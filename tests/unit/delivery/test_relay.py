@@ -10,6 +10,7 @@ from proofs.events.deliver_all import deliver_all
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import subscriptions
 from tenure.app.events.subscriptions import SubscriptionRequest
+from tenure.app.leader import TTL_SECONDS, lease_of
 from tenure.app.wakeups import Wakeup
 from tenure.core.errors import StoreFull
 from tenure.core.records import LeaseRecord
@@ -21,7 +22,6 @@ from tenure.delivery.relay import NO_NATS, Relay, relaying
 from tenure.delivery.retention import RetentionLimits
 from tenure.ports.bus import DeliveryVerdict, Destination
 from tenure.ports.store import Change, Set
-from tenure.reconcilers.leader import TTL_SECONDS, lease_of
 from tests.unit.support.agent_planes import agent_test
 from tests.unit.support.sinks import Sink, relay_to
 

@@ -9,6 +9,7 @@ from proofs.events.deliver_all import deliver_all
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import dead_letters, subscriptions
 from tenure.app.events.subscriptions import SubscriptionRequest
+from tenure.app.leader import Leader
 from tenure.app.safety import findings
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
@@ -17,7 +18,6 @@ from tenure.core.subscription import SubscriptionKind as Way
 from tenure.delivery.relay import Relay
 from tenure.ports.store import Change, Drop, Put, Row, Set
 from tenure.reconcilers import dead_letters as reconciler
-from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.patches import patched
 from tests.unit.support.agent_planes import agent_test

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from proofs.agents.lifecycle import CALLER
+from tenure.app.leader import lease_of
 from tenure.app.safety import reconcile_status
 from tenure.core.errors import Conflict, Forbidden, Invalid, StoreFull
 from tenure.core.records import LeaseRecord
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import driver, leases
 from tenure.reconcilers.driver import RECONCILERS, TTL_SECONDS, Driver, ReconcilePolicy, reconciling
-from tenure.reconcilers.leader import lease_of
 from tenure.reconcilers.term import LEADERS, Tick
 from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from tenure.app.leader import lease_of
 from tenure.app.safety import epochs
 from tenure.app.tenancy import tokens
 from tenure.core.errors import StoreFull
@@ -12,7 +13,6 @@ from tenure.ports.epoch import Memo
 from tenure.ports.plane_rows import PLANE_ROW
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import epoch
-from tenure.reconcilers.leader import lease_of
 from tenure.settings import Settings
 from tenure.wiring import run_agent_plane
 from tests.unit.support.agent_planes import agent_test

@@ -2,13 +2,13 @@
 
 import asyncio
 
+from tenure.app.leader import Leader, lease_of
 from tenure.app.safety import findings
 from tenure.app.tenancy import tokens
 from tenure.core.finding import FindingKind
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import leases
-from tenure.reconcilers.leader import Leader, lease_of
 from tenure.reconcilers.term import LEADERS, Term
 from tests.unit.support.agent_planes import agent_test
 

@@ -8,6 +8,7 @@ from proofs.agents.lifecycle import CALLER, spec_of
 from proofs.harness.cluster import PLANE
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
+from tenure.app.leader import Leader, lease_of
 from tenure.app.safety import findings
 from tenure.app.safety.unknown_resources import remove_resource
 from tenure.core.errors import Conflict, Forbidden, Invalid
@@ -18,7 +19,6 @@ from tenure.core.roles import Caller, Role
 from tenure.ports.provider import OwnedResource
 from tenure.ports.store import Change, Is, Set
 from tenure.reconcilers import late_arrivals, orphans
-from tenure.reconcilers.leader import Leader, lease_of
 from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.faults import Fault
 from tenure.testing.loop import EPOCH

@@ -12,6 +12,7 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.events import acknowledgements, subscriptions
 from tenure.app.events.subscriptions import SubscriptionRequest
+from tenure.app.leader import Leader
 from tenure.app.operations import reads
 from tenure.app.safety import findings
 from tenure.app.safety.findings import Sighting
@@ -20,7 +21,6 @@ from tenure.core.finding import FindingKind
 from tenure.core.subscription import SubscriptionKind as Way
 from tenure.ports.store import Change, Drop, Row, Set
 from tenure.reconcilers import drift, late_arrivals, orphans, retention
-from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, RetentionPeriods, Term
 from tenure.settings import Settings
 from tenure.testing.faults import Fault

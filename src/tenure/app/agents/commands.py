@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from tenure.app.agents import agent_rows, creation, ownership, quotas, verbs
+from tenure.app.agents import agent_rows, creation, ownership, verbs
 from tenure.app.agents.spec import AgentSpec, plain
 from tenure.app.agents.subject import agent_event_row
 from tenure.app.agents.views import etag, get_agent_row
@@ -19,7 +19,7 @@ from tenure.app.operations.admission import Accept, Admission, submit
 from tenure.app.operations.handle import encode
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
-from tenure.app.tenancy import audit
+from tenure.app.tenancy import audit, quotas
 from tenure.core.agent import AgentState, Verb
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import PreconditionFailed

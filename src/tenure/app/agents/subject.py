@@ -29,8 +29,6 @@ from tenure.ports.subject import SubjectOperation
 
 CREDENTIALS = "credentials"
 """The slot of the credentials that an agent may ask for."""
-AGENTS = "agents"
-"""The kind of quota that counts agents."""
 
 
 def input_of_row(operation: OperationRecord) -> AgentInput | QueuedInput:
@@ -158,7 +156,7 @@ def _serving(operation: SubjectOperation, progress: Progress, then: AgentState) 
 def _release_writes(operation: SubjectOperation, progress: Progress) -> list[Write]:
     """Rows that the end drops: the reservation, name and edges of an agent that does not exist."""
     end = progress.end
-    reserved = quota_rows.drop_reservation(operation.tenant, AGENTS, operation.agent)
+    reserved = quota_rows.drop_reservation(operation.tenant, quota_rows.AGENTS, operation.agent)
     if operation.plan_name == Verb.CREATE and end is not OperationState.SUCCEEDED:
         steps = [step for name, step in operation.plan.steps.items() if name == CREDENTIALS]
         keys = [operation.new_key(step) for step in steps]

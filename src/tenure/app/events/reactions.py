@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from tenure.app.agents.subject import AGENTS
 from tenure.app.events import acknowledgements, subscriptions
 from tenure.app.plane import Plane
+from tenure.app.tenancy.quota_rows import AGENTS
 from tenure.core.agent import AgentState
 from tenure.core.agent_events import agent_event
 from tenure.core.errors import Unavailable

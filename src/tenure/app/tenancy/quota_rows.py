@@ -6,6 +6,9 @@ This module builds every write of the tables `quota` and `reservation`.
 from tenure.core.records import QuotaRecord, ReservationRecord, key_of
 from tenure.ports.store import ChangePart, Drop, Is, Put, Set
 
+AGENTS = "agents"
+"""The kind of quota that counts agents."""
+
 
 def put_quota(tenant: str, kind: str, most: int) -> Put:
     """Write the first quota of a kind."""

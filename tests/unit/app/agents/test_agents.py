@@ -7,12 +7,13 @@ import pytest
 
 from proofs.agents.lifecycle import CALLER, SLOTS, spec_of
 from tenure.app.agents import commands as agents
-from tenure.app.agents import creation, invocations, quotas
+from tenure.app.agents import creation, invocations
 from tenure.app.agents import views as agent_views
 from tenure.app.agents.commands import RequestOptions
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.operations.executor import Executor
+from tenure.app.tenancy import quotas
 from tenure.core.agent import AgentState
 from tenure.core.errors import (
     Conflict,

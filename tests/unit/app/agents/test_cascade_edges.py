@@ -11,6 +11,7 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.events import subscriptions
 from tenure.app.events.subscriptions import SubscriptionRequest
+from tenure.app.leader import Leader
 from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Invalid
@@ -18,7 +19,6 @@ from tenure.core.records import EdgeRecord, key_of
 from tenure.core.subscription import SubscriptionKind
 from tenure.ports.store import Change, Put
 from tenure.reconcilers import grants
-from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.faults import Fault
 from tests.unit.support.agent_planes import agent_test, fault, refusal

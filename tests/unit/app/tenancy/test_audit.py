@@ -4,10 +4,9 @@ import pytest
 
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
-from tenure.app.agents import quotas
 from tenure.app.operations import commands as operations
 from tenure.app.safety import epochs
-from tenure.app.tenancy import audit, tokens
+from tenure.app.tenancy import audit, quotas, tokens
 from tenure.core.audit import BrokenChain, link
 from tenure.core.roles import Role
 from tenure.testing.operators import by

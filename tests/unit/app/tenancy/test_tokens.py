@@ -3,8 +3,7 @@
 import pytest
 
 from proofs.agents.lifecycle import CALLER, TENANT
-from tenure.app.agents import quotas
-from tenure.app.tenancy import audit, tokens
+from tenure.app.tenancy import audit, quotas, tokens
 from tenure.core.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from tenure.core.roles import Caller, Role
 from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test

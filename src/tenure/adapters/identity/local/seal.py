@@ -7,8 +7,8 @@ signing keys are lost, and nothing else.
 import secrets
 from pathlib import Path
 
+from tenure.atomic_file import create_atomically
 from tenure.core.errors import StoreError, StoreUnsafe
-from tenure.home.atomic_file import create_atomically
 
 KEY_BYTES = 32
 

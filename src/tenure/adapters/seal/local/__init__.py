@@ -7,8 +7,8 @@ import secrets
 from base64 import b64decode, b64encode
 from pathlib import Path
 
+from tenure.atomic_file import create_atomically
 from tenure.core.errors import Invalid, StoreError, StoreUnsafe
-from tenure.home.atomic_file import create_atomically
 
 KEY_BYTES = 32
 NONCE_BYTES = 12

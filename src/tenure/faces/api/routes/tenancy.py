@@ -2,8 +2,8 @@
 
 from typing import cast
 
-from tenure.app.agents import identities, quotas
-from tenure.app.tenancy import audit, tokens
+from tenure.app.agents import identities
+from tenure.app.tenancy import audit, quotas, tokens
 from tenure.core.roles import Role
 from tenure.faces.api.schemas import tenancy as schemas
 from tenure.faces.http.table import HttpRequest, Route

@@ -20,6 +20,7 @@ import click
 
 from tenure.app.plane import Plane
 from tenure.app.tenancy import tokens
+from tenure.atomic_file import replace_atomically
 from tenure.core.errors import (
     CommitUnknown,
     Invalid,
@@ -34,7 +35,6 @@ from tenure.faces.cli.exits import REWOUND, CommandExit, Exit
 from tenure.faces.cli.options import examples, log_options, server_location, server_options
 from tenure.faces.cli.output import say
 from tenure.faces.cli.scale import Scale, up_scale_options
-from tenure.home.atomic_file import replace_atomically
 
 if TYPE_CHECKING:
     from tenure.settings import Settings

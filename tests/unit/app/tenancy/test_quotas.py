@@ -6,7 +6,7 @@ import pytest
 
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
-from tenure.app.agents import quotas
+from tenure.app.tenancy import quotas
 from tenure.core.errors import Conflict, Invalid
 from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test
 

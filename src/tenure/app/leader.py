@@ -6,7 +6,7 @@ token: every commit of the work is guarded by that token (`Leader.guard`).
 
 import asyncio
 
-from tenure.app.plane import Plane
+from tenure.app.operations.plane import OperationsPlane
 from tenure.core.ids import uuid7
 from tenure.core.records import LeaseRecord
 from tenure.ports import lease_rows
@@ -25,7 +25,9 @@ def lease_of(name: str) -> tuple[str]:
 class Leader:
     """One candidate for one lease."""
 
-    def __init__(self, plane: Plane, name: str, *, ttl_seconds: float = TTL_SECONDS) -> None:
+    def __init__(
+        self, plane: OperationsPlane, name: str, *, ttl_seconds: float = TTL_SECONDS
+    ) -> None:
         self._plane = plane
         self._key = lease_of(name)
         self._ttl = ttl_seconds

@@ -7,11 +7,11 @@ last place at the same time, the guard on the quota's revision refuses one of th
 
 from typing import NamedTuple
 
-from tenure.app.agents.subject import AGENTS
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
 from tenure.app.tenancy import quota_rows
 from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.quota_rows import AGENTS
 from tenure.core.errors import Conflict, ConflictCode, Invalid
 from tenure.core.records import QuotaRecord, ReservationRecord
 from tenure.core.roles import Caller, Role, require

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from tenure.atomic_file import create_atomically, replace_atomically
 from tenure.core.errors import StoreError
-from tenure.home.atomic_file import create_atomically, replace_atomically
 
 
 def test_a_file_is_made_once_and_is_its_owners_alone(tmp_path):
