@@ -15,6 +15,8 @@ SEEDS   ?= 1000
 PEERS   ?= all
 export PEERS
 export PYTHONUTF8 := 1
+# Compiled tests and modules are kept: without them each worker and each process that a test starts compiles all again.
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export UV_LINK_MODE := copy
 # A version manager can put a `uv` on the path that refuses to run, so it is asked for its version.
@@ -34,8 +36,8 @@ test: .venv/test.installed debian        ## everything the project promises; MEA
 	@$(if $(MEASURE),MEASURED='$(MEASURED)') $(PYTEST) -m 'not long' $(if $(MEASURE),$(COUNTED)) $(ARGS)
 	@$(if $(MEASURE),$(COVERED))
 
-test-fast: .venv/test.installed          ## what can be tested in under a minute
-	@$(PYTEST) --ignore tests/real --ignore tests/e2e -m 'not slow and not long' $(ARGS)
+test-fast: .venv/test.installed          ## what can be tested in under a minute; `make check` has the house rules
+	@$(PYTEST) --ignore tests/real --ignore tests/e2e --ignore tests/tidy -m 'not slow and not long' $(ARGS)
 
 test-long: .venv/test.installed debian   ## the same promises, tried for longer
 	@$(PYTEST) $(ARGS)

@@ -90,18 +90,22 @@ class TestProcessRuntime(ProcessRuntimes, RuntimeContract):
         return run_scenario
 
 
+@pytest.mark.slow
 class TestHostedProvider(HostedRuntimes, TestProcessProvider): ...
 
 
+@pytest.mark.slow
 class TestHostedRuntime(HostedRuntimes, TestProcessRuntime): ...
 
 
 no_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap here")
 
 
+@pytest.mark.slow
 @no_bubblewrap
 class TestSandboxedProvider(SandboxedRuntimes, TestProcessProvider): ...
 
 
+@pytest.mark.slow
 @no_bubblewrap
 class TestSandboxedRuntime(SandboxedRuntimes, TestProcessRuntime): ...

@@ -47,7 +47,11 @@ def without(rule: Rule) -> Result:
 
 @pytest.mark.parametrize(
     ("plan", "faults", "operations", "states_min"),
-    [("ap", 2, 2, 70_000), ("ap", 3, 1, 35_000), ("abp", 1, 1, 20_000)],
+    [
+        pytest.param("ap", 2, 2, 70_000, marks=pytest.mark.slow),
+        pytest.param("ap", 3, 1, 35_000, marks=pytest.mark.slow),
+        ("abp", 1, 1, 20_000),
+    ],
 )
 def test_under_all_rules_no_order_of_events_leads_to_a_bad_end(
     plan, faults, operations, states_min
@@ -58,6 +62,7 @@ def test_under_all_rules_no_order_of_events_leads_to_a_bad_end(
     assert found.states > states_min
 
 
+@pytest.mark.slow
 def test_what_makes_the_promise_hard_did_happen():
     actions = explore_model(faults=2, operations=2).actions
     hard = {"late delivery", "takeover", "restart", "cancel", "cancelled", "retry", "inspect"}
@@ -126,6 +131,7 @@ def test_the_same_question_gets_the_same_answer():
     assert intent_model.explore(rules, operations=1) == explore_model(rules)
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_for_each_rule(monkeypatch, capsys):
     monkeypatch.setattr(intent_model, "explore", remembered)
     intent_model.main()

@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.provider_host.unix import open_shared_providers
 from tenure.ports.provider import Provider
@@ -48,4 +50,5 @@ async def use_through_host(home: Path, **providers: Any) -> AsyncIterator[Any]:
         yield found[0] if len(found) == 1 else found
 
 
-WAYS = (use_directly, use_through_host)
+WAYS = (use_directly, pytest.param(use_through_host, marks=pytest.mark.slow))
+"""The inner loop tests the transport in tests/unit, and each provider without it."""

@@ -108,7 +108,9 @@ async def test_cursors_of_those_whom_nothing_concerns_move_on_all_the_same(harne
         assert [len(sink.events) for sink in sinks] == [1, 0] * 3
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 40))]
+)
 def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(seed, monkeypatch):
     monkeypatch.setattr(feed, "MEMORY_EVENTS", 16)
     monkeypatch.setattr(feed, "PAGE", 6)
