@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Marks(Protocol):
-    """Every promise here is a test in `tests/unit/provider_host/test_marks.py`."""
+    """Every promise here is a test in `tests/unit/adapters/provider_host/unix/test_marks.py`."""
 
     def put(self, agent: str) -> None:
         """Mark that this process has invocations of the agent in flight."""

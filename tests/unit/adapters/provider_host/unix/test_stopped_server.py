@@ -23,7 +23,7 @@ from tenure.testing.contracts.access import access_key, access_spec
 from tenure.testing.patches import patched
 from tests.unit.support.provider_hosts import CLOCK, access_of, opening_access
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[5]
 SERVES = """
 import asyncio, sys
 from pathlib import Path

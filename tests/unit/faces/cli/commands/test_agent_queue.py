@@ -3,7 +3,7 @@
 import json
 
 from tenure.faces.cli.exits import Exit
-from tests.unit.cli.test_agent import RUN, serve_face
+from tests.unit.faces.cli.commands.test_agent import RUN, serve_face
 from tests.unit.support.api_client import api_test
 
 LATER = ("--no-wait", "-o", "json")

@@ -219,7 +219,7 @@ def test_the_loader_of_the_library_is_left_as_it_was():
 
 
 def test_the_file_of_the_howto_and_the_example_are_sound():
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[4]
     page = (root / "docs" / "howto" / "declarative-files.md").read_text()
     (block,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (document,) = files.documents(block, "page", root)

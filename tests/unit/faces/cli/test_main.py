@@ -16,7 +16,7 @@ from tenure.faces.cli import main as cli
 from tenure.faces.cli.exits import ADVICE, OF_STATE, Exit, ServerRefusal
 from tenure.faces.http.problems import PROBLEMS
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.faces.test_invoke import GOOD, captures
+from tests.unit.faces.http.test_invoke import GOOD, captures
 from tests.unit.support.api_client import FaceClient, api_test
 
 WAIT = {"prefer": "wait=30"}

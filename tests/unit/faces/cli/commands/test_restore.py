@@ -11,7 +11,7 @@ from tenure.faces.cli.exits import Exit
 from tenure.home.shared_settings import SharedSettingsFile
 from tenure.settings import Settings
 from tenure.wiring import run_agent_plane
-from tests.unit.cli.test_agent import serve_face
+from tests.unit.faces.cli.commands.test_agent import serve_face
 from tests.unit.support.api_client import api_test
 
 
