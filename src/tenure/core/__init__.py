@@ -1,4 +1,4 @@
-"""What is true: pure values and rules.
+"""Pure values and rules of operations and agents.
 
-Standard library alone; no I/O, clock, randomness or loop.
+Modules here use only the standard library and have no I/O, clock, randomness or event loop.
 """

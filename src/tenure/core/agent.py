@@ -1,9 +1,8 @@
-"""An agent: its states, what each of them allows, and what the end of an operation makes of it.
+"""The states of an agent, and the table of transitions between them.
 
-Whatever changes an agent's state asks the table here.  It changes in three places only: in the
-commit that accepts a verb, by which a suspend, stop or delete closes the agent (nothing new
-starts), in the one that begins a queued verb, and in the one that records what became of its
-operation.
+Every change of an agent's state is looked up in this table.  The state changes in three commits:
+the one that accepts a verb (a suspend, stop or delete closes the agent there: no new invocation
+starts), the one that starts a queued verb, and the one that records the end of the operation.
 """
 
 import re
@@ -17,7 +16,7 @@ NAME: Final = re.compile(NAME_PATTERN)
 
 
 class AgentState(StrEnum):
-    """Where an agent is."""
+    """The state of an agent."""
 
     CREATING = "CREATING"
     CREATE_FAILED = "CREATE_FAILED"
@@ -34,7 +33,7 @@ class AgentState(StrEnum):
 
 
 class AgentTrigger(StrEnum):
-    """What moves an agent from one state to another: a verb that was accepted, or an end."""
+    """What changes the state of an agent: an accepted verb, or the end of an operation."""
 
     CREATED = "created"
     CREATE_ABORTED = "create_aborted"
@@ -73,11 +72,11 @@ AGENT = Table(
         (S.CREATING,      T.CREATE_ABORTED,   S.CREATE_FAILED),
         (S.CREATING,      T.DELETE,           S.DELETING),  # its create is cancelled
         (S.CREATE_FAILED, T.DELETE,           S.DELETING),
-        (S.CREATE_FAILED, T.REPLACED,         S.DELETED),  # its name was created anew
+        (S.CREATE_FAILED, T.REPLACED,         S.DELETED),  # a new agent got its name
         (S.READY,         T.UPDATE,           S.UPDATING),  # no verb leads here yet
         (S.READY,         T.SUSPEND,          S.SUSPENDING),  # closed in this commit
         (S.READY,         T.STOP,             S.SUSPENDING),
-        (S.READY,         T.RECOVER,          S.READY),  # its runtime died; it serves again soon
+        (S.READY,         T.RECOVER,          S.READY),  # its runtime died; a new one is started
         (S.READY,         T.RECOVERED,        S.READY),
         (S.READY,         T.MIGRATE,          S.MIGRATING),  # no verb leads here yet
         (S.READY,         T.DELETE,           S.DELETING),  # closed in this commit
@@ -93,7 +92,7 @@ AGENT = Table(
         (S.SUSPENDING,    T.DRAINED,          S.SUSPENDED),
         (S.SUSPENDING,    T.CANCELLED_TO_READY,     S.READY),  # cancelled before the pivot
         (S.SUSPENDING,    T.CANCELLED_TO_SUSPENDED, S.SUSPENDED),
-        (S.SUSPENDING,    T.STOP,             S.SUSPENDING),  # nothing is waited for any longer
+        (S.SUSPENDING,    T.STOP,             S.SUSPENDING),  # the stop waits for nothing
         (S.SUSPENDING,    T.DELETE,           S.DELETING),
         (S.SUSPENDED,     T.RESUME,           S.RESUMING),
         (S.SUSPENDED,     T.STOP,             S.SUSPENDING),  # its runtime may have been kept
@@ -131,12 +130,12 @@ UNREACHABLE: Final = frozenset(
 
 
 class Conduct(NamedTuple):
-    """What an agent in a state does."""
+    """What is possible with an agent in a state."""
 
     serves: bool
-    """Whether an invocation is passed on to it."""
+    """Whether invocations are passed to its runtime."""
     mints: str
-    """Whether tokens are handed out: yes, no, or until the drain ends, for work in flight."""
+    """Whether tokens are issued: "yes", "no", or "until the drain ends" for work in flight."""
 
 
 _OPEN = Conduct(serves=True, mints="yes")
@@ -156,7 +155,7 @@ CONDUCT: Final = {
     AgentState.DELETE_FAILED: _SHUT,
     AgentState.DELETED: _SHUT,
 }
-"""One row for each state; the page about states shows the same."""
+"""One row for each state; docs/reference/states.md shows it."""
 MEANING: Final = {
     AgentState.CREATING: "was accepted and is being made",
     AgentState.CREATE_FAILED: "could not be made; whatever was made of it is undone",
@@ -175,13 +174,13 @@ MEANING: Final = {
     AgentState.DELETE_FAILED: "cannot be removed whole: its delete is stuck or was abandoned",
     AgentState.DELETED: "is gone with all that it held",
 }
-"""What the event of each state says of the agent; the page about events shows it."""
+"""The meaning of each state's event; docs/reference/events.md shows it."""
 
 
 class Verb(StrEnum):
     """The operations of the lifecycle, by the names of their plans.
 
-    What each of them means for an agent is declared beside its plan: see `tenure.core.verb`.
+    The effect of each verb on an agent is declared beside its plan: see `tenure.core.verb`.
     """
 
     CREATE = "create_agent"
@@ -199,7 +198,7 @@ def state_if_undone(state: AgentState) -> AgentState:
         AgentState.RESUMING: AgentState.SUSPENDED,
         AgentState.SUSPENDED: AgentState.SUSPENDED,
         AgentState.CREATE_FAILED: AgentState.CREATE_FAILED,
-        AgentState.DELETE_FAILED: AgentState.DELETE_FAILED,  # parts are gone: it never serves again
+        AgentState.DELETE_FAILED: AgentState.DELETE_FAILED,  # it lacks resources
     }.get(state, AgentState.READY)
 
 
@@ -209,4 +208,4 @@ RETURN_TRIGGERS: Final = {
     AgentState.CREATE_FAILED: AgentTrigger.CANCELLED_TO_FAILED,
     AgentState.DELETE_FAILED: AgentTrigger.DELETE_STUCK,
 }
-"""The trigger that opens an agent again after a cancelled close, by `state_if_undone`."""
+"""The trigger of a cancelled close, by the state to which the agent returns."""

@@ -1,8 +1,8 @@
-"""The audit log: who asked for what, as a chain in which every row vouches for all before it.
+"""The audit log: who requested what, in rows that are chained by hashes.
 
-A row's hash covers its own values and the hash of the row before it, so an edit, a removal, a
-reordering or a cut in the middle is found by walking the chain (`first_broken`).  A cut at the end
-is found only against a head that was written down elsewhere.
+The hash of a row covers its values and the hash of the row before it.  So `first_broken` finds a
+row that was changed, removed, inserted or moved.  Rows that are missing at the end are found only
+if the hash of the last row was stored elsewhere.
 """
 
 import json
@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 
 class BrokenChain(NamedTuple):
-    """The first row that does not follow from the one before it, and why."""
+    """The first row that does not match the one before it, and why."""
 
     position: int
     why: str
     head_missing: bool = False
-    """Every row follows from the one before it, and a head that must be there is none of theirs."""
+    """The chain itself is intact, but a hash that must occur in it does not."""
 
 
 def link(previous: str, values: Sequence[object]) -> str:

@@ -1,6 +1,7 @@
-"""Which columns of an operation's intents a decision changes; pure, a part of the saga.
+"""Which columns of an operation's intents each decision changes; pure, a part of the saga.
 
-`tenure.core.saga` and the operator's commands say when a decision is made.
+Decisions are: compensate, claim after a crash (`unknown_after_claim`), and an operator's retry,
+adopt and mark-absent.  `tenure.core.saga` and the operator commands say when a decision is made.
 """
 
 from collections.abc import Mapping
@@ -18,23 +19,23 @@ REMOVED: Columns = {"state": INTENT.after(IntentState.PRESENT, IntentTrigger.REM
 
 
 def compensate(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> IntentChanges:
-    """Compensation covers every intended step whose undo is a call, also a refused one.
+    """Mark every intended step whose undo is a call as being removed, also a refused one.
 
-    An operation that was never claimed has called nobody: its keys are burned without an undo.
+    If the operation was never claimed, no step was called: its keys are burned without an undo.
     """
-    fate = IntentTrigger.COMPENSATION_STARTED if progress.end is None else IntentTrigger.UNDONE
+    trigger = IntentTrigger.COMPENSATION_STARTED if progress.end is None else IntentTrigger.UNDONE
     done = progress.done
     return {
-        name: {"state": INTENT.after(intent.state, fate)}
-        if name in done and _was_prompt(intent)
-        else {"state": INTENT.after(intent.state, fate), **_DUE_NOW}
+        name: {"state": INTENT.after(intent.state, trigger)}
+        if name in done and _is_due_now(intent)
+        else {"state": INTENT.after(intent.state, trigger), **_DUE_NOW}
         for name, intent in intents.items()
         if plan.steps[name].undoes
     }
 
 
 MAY_BE_CALLED = frozenset({IntentState.INTENDED, IntentState.REMOVING})
-"""The states of an intent in which a call may be out at its provider."""
+"""The states of an intent in which a call to its provider may be running."""
 
 
 def unknown_after_claim(
@@ -42,11 +43,11 @@ def unknown_after_claim(
 ) -> float | None:
     """The recovery rule: since when the outcome of a step is unknown once its operation is claimed.
 
-    The worker that had the operation before may have called each step that is intended or being
-    removed, and can record nothing any more.  `was_called` is False for an operation that nobody
-    had claimed (a Temporal worker also releases operations with no call running): then no step
-    becomes unknown.  Stores that claim in SQL repeat this rule there, and the store's contract
-    suite compares them with this function for every state.
+    The previous worker may have called each step that is intended or being removed, and can no
+    longer record the outcome.  `was_called` is False if no worker had claimed the operation, or if
+    a Temporal worker released it with no call running: then no outcome becomes unknown.
+    Stores that claim in SQL repeat this rule in SQL; the store's contract suite compares them with
+    this function for every state.
     """
     if was_called and unknown_since is None and state in MAY_BE_CALLED:
         return now
@@ -54,28 +55,28 @@ def unknown_after_claim(
 
 
 _DUE_NOW: Columns = {"due_at": 0.0, "attempts": 0, "waiting_on": None}
-"""All three are written for a step that is not done: a poll may have moved them unseen."""
+"""A poll changes these columns without a new revision, so all three are written."""
 
 
-def _was_prompt(intent: Intent) -> bool:
+def _is_due_now(intent: Intent) -> bool:
     return intent.due_at == 0.0 and intent.attempts == 0 and intent.waiting_on is None
 
 
 def retry(progress: Progress) -> IntentChanges:
-    """Steps that are stuck are tried again at once."""
+    """Make the stuck steps due at once."""
     return {name: {"due_at": 0.0, "attempts": 0} for name in sorted(progress.stuck)}
 
 
 def adopt(intent: Intent, by: str) -> IntentChanges:
-    """An operator says that a stuck step did happen."""
+    """Mark a stuck step as done, because an operator says that it happened."""
     state = INTENT.after(intent.state, IntentTrigger.DONE)
     return {intent.step: {"state": state, "unknown_since": None, "detail": f"adopted by {by}"}}
 
 
 def mark_absent(progress: Progress, intent: Intent, by: str) -> IntentChanges:
-    """An operator says that a stuck step holds nothing.
+    """Clear the unknown outcome of a stuck step, because an operator says that it holds nothing.
 
-    It is done again; in an operation that is being undone it counts as undone.
+    The step is done again; if the operation is being undone, the step counts as undone.
     """
     columns: Columns = {"unknown_since": None, "due_at": 0.0, "attempts": 0}
     if progress.compensating_at is not None:

@@ -1,11 +1,14 @@
-"""An edge of the ownership graph: what an agent owns or has granted, and what becomes of it."""
+"""An edge of the ownership graph: from an agent to a thing that it owns or has granted.
+
+The delete of an agent follows its edges (the cascade).
+"""
 
 from enum import StrEnum
 from typing import Final
 
 
 class EdgeKind(StrEnum):
-    """What stands at the end of an edge."""
+    """The kind of thing at the end of an edge."""
 
     AGENT = "agent"
     GRANT = "grant"
@@ -15,6 +18,6 @@ class EdgeKind(StrEnum):
 
 
 REVOKE: Final = "revoke"
-"""What it ends at goes with its owner."""
+"""Value of `on_delete`: the thing is deleted with its owner."""
 REASSIGN: Final = "reassign:"
-"""Before an agent's uid: that one owns it from then on."""
+"""Prefix of `on_delete`, before the uid of the agent that becomes the new owner."""

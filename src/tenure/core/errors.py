@@ -2,19 +2,19 @@
 
     TenureError(code)
     ├── CallerError       the request cannot be met as it stands; never retried by us
-    │   ├── Invalid            it makes no sense (a plan, a name, a size)
-    │   ├── Unauthenticated    nobody knows who asks
-    │   ├── Forbidden          who asks may not
+    │   ├── Invalid            a part of the request is not valid, and is named
+    │   ├── Unauthenticated    the request has no valid token
+    │   ├── Forbidden          the caller's role is not enough
     │   ├── NotFound           there is no such thing
-    │   ├── PreconditionFailed what was read before has changed since
-    │   ├── NotReady           it is there and cannot serve yet
+    │   ├── PreconditionFailed the resource has changed since the caller read it
+    │   ├── NotReady           it exists and cannot serve yet
     │   ├── PlanUnknown        an operation follows a plan that this release cannot perform
-    │   ├── Conflict           something stands in the way, and is named
-    │   ├── LimitExceeded      a bound was met; nothing was written
+    │   ├── Conflict           something prevents the request, and is named
+    │   ├── LimitExceeded      a value is beyond its limit; nothing was written
     │   └── IllegalTransition  the state machine has no such row; nothing changed
     ├── ProviderError     how a call to a provider can end badly
     │   ├── Unavailable        not applied; retry with the same key
-    │   ├── Rejected           a definite no; compensate
+    │   ├── Rejected           refused and not applied; compensate
     │   ├── OutcomeUnknown     may or may not have been applied; inspect by key first, always
     │   └── RuntimeBroken      an agent's runtime did not answer an invocation
     ├── StoreError        the store cannot be used as asked; nothing was touched
@@ -22,16 +22,16 @@
     │   ├── StoreForeign       the file belongs to another program
     │   ├── StoreNewer         written by a newer Tenure
     │   ├── StoreUnsafe        the settings, version or place would not survive a crash
-    │   ├── StoreFull          no room for new work; accepted work is kept
+    │   ├── StoreFull          no disk space for new work; accepted work continues
     │   └── StoreClosed        it was closed; nothing is written any more
     ├── EngineError       what executes operations cannot be used as asked; nothing was touched
-    └── Defect            our own bug: this operation stops loudly, nothing more is touched
+    └── Defect            our own bug: the operation stops, and nothing more is changed
 
-    StaleToken(BaseException)       someone else works on this now: stop, touch nothing
+    StaleToken(BaseException)       another worker has a newer fence token: stop, write nothing
     CommitUnknown(BaseException)   a COMMIT failed half-way: stop the process, recover from disk
     └── StoreRewound               acknowledged changes are lost: stop, then pause the plane
 
-The last three are control flow that no `except Exception` may eat.
+The last three are control flow, so that no `except Exception` catches them.
 """
 
 from enum import StrEnum
@@ -50,31 +50,31 @@ class CallerError(TenureError):
 
 
 class Invalid(CallerError):
-    """The request makes no sense; the sentence names the part."""
+    """A part of the request is not valid; the message names it."""
 
     code = "invalid"
 
 
 class Unauthenticated(CallerError):
-    """Nobody knows who asks."""
+    """The request has no valid token."""
 
     code = "unauthenticated"
 
 
 class Forbidden(CallerError):
-    """Who asks may not."""
+    """The role of the caller is not enough."""
 
     code = "forbidden"
 
 
 class PreconditionFailed(CallerError):
-    """What the caller read before has changed since; nothing was written."""
+    """The resource has changed since the caller read it; nothing was written."""
 
     code = "precondition_failed"
 
 
 class NotReady(CallerError):
-    """It is there and cannot serve yet; ask again after `retry_seconds`."""
+    """It exists and cannot serve yet; try again after `retry_seconds`."""
 
     code = "not_ready"
 
@@ -100,7 +100,7 @@ class PlanUnknown(CallerError):
 
 
 class ConflictCode(StrEnum):
-    """What kind of thing stands in the way of a request; callers may depend on each word.
+    """What prevents a request; callers may depend on each word.
 
     `docs/reference/errors.md` explains each, and says what the holder of such a conflict is.
     """
@@ -125,7 +125,7 @@ class ConflictCode(StrEnum):
 
 
 class Conflict(CallerError):
-    """Something stands in the way; `code` says what kind of thing, `holder` names it."""
+    """Something prevents the request: `code` is its kind, `holder` its id."""
 
     code = "conflict"
 
@@ -139,7 +139,7 @@ class Conflict(CallerError):
 
 
 class LimitExceeded(CallerError):
-    """A bound of `tenure.core.limits` was met; nothing was written."""
+    """A value is beyond a limit of `tenure.core.limits`; nothing was written."""
 
     code = "limit_exceeded"
 
@@ -151,19 +151,19 @@ class IllegalTransition(CallerError):
 
 
 class ProviderError(TenureError):
-    """How a call to a provider can end badly."""
+    """A call to a provider has failed."""
 
     code = "provider"
 
 
 class Unavailable(ProviderError):
-    """The provider did not apply the call; the same key may be sent again."""
+    """The provider did not apply the call; it can be repeated with the same key."""
 
     code = "unavailable"
 
 
 class Rejected(ProviderError):
-    """The provider said a definite no."""
+    """The provider refused the call and did not apply it."""
 
     code = "rejected"
 
@@ -209,13 +209,13 @@ class StoreNewer(StoreError):
 
 
 class StoreUnsafe(StoreError):
-    """The settings, the library's version or the place would not survive a crash."""
+    """With these settings, this library or this file system, data could be lost in a crash."""
 
     code = "store_unsafe"
 
 
 class StoreFull(StoreError):
-    """There is no room for new work; what was accepted is kept."""
+    """There is no disk space for new work; accepted work continues."""
 
     code = "store_full"
 
@@ -239,11 +239,11 @@ class Defect(TenureError):
 
 
 class StaleToken(BaseException):
-    """Someone else works on this now: stop and touch nothing more."""
+    """Another worker has claimed the operation, with a greater fence token: stop, write nothing."""
 
 
 class CommitUnknown(BaseException):
-    """A COMMIT failed half-way: nobody knows what is on disk until it is read again."""
+    """A COMMIT failed: whether it is on disk is not known until the store is opened again."""
 
 
 class StoreRewound(CommitUnknown):

@@ -75,5 +75,5 @@ OF_RECORD: Final = {
 
 
 def event_of(kind: RecordKind, state: OperationState) -> OperationEvent:
-    """The event that tells of a record which left the operation in `state`; an end comes first."""
+    """The event of a journal record after which the operation is in `state`."""
     return OF_END.get(state) or OF_RECORD[kind]

@@ -1,20 +1,20 @@
-"""A finding: something a reconciler has seen, how sure it is, and how often it was so."""
+"""A finding: a problem that a reconciler has seen, and how sure it is."""
 
 from enum import StrEnum
 from hashlib import blake2b
 
 
 class FindingKind(StrEnum):
-    """How sure a reconciler is of what it has seen."""
+    """How sure a reconciler is of a problem."""
 
     CONFIRMED = "CONFIRMED"
-    """It is so: seen more than once, or read from our own records; acted on if it could be."""
+    """Seen more than once, or read from our own records; it was repaired if that is possible."""
     DRIFT = "DRIFT"
-    """What a provider reports is not what we recorded."""
+    """A provider reports something else than our records say."""
     UNVERIFIABLE = "UNVERIFIABLE"
-    """Nobody can tell; that is not the same as clean."""
+    """It could not be checked."""
 
 
 def finding_id(reconciler: str, subject: str) -> str:
-    """The id of what this reconciler has to say of this subject: the same every time."""
+    """The id of this reconciler's finding about this subject: the same every time."""
     return blake2b(repr((reconciler, subject)).encode(), digest_size=16).hexdigest()

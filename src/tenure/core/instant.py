@@ -1,8 +1,8 @@
-"""A moment as a sentence tells it."""
+"""Formats points in time for messages."""
 
 from datetime import UTC, datetime
 
 
 def in_utc(at: float) -> str:
-    """To the second, with its zone."""
+    """The time to the second, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,8 +1,9 @@
-"""An operation: one execution of a plan, as its caller sees it; its records and its intents.
+"""An operation: one execution of a plan, with its journal and its intents.
 
-The journal (`Record`) is append-only and is the truth.  An `Intent` is what one step holds, or may
-hold, in the world: its key, the token that permits a record of its end, when it is due again.
-Both states are tables.
+The journal is an append-only list of `Record`; the progress of the operation is computed from it.
+An `Intent` is written before the first call of a step.  It has the key of the step's resource, the
+fence token without which the step's outcome cannot be recorded, and the time of the next attempt.
+The states of operations and of intents are tables.
 """
 
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from tenure.core.states import Table
 
 
 class OperationState(StrEnum):
-    """Where an operation is."""
+    """The state of an operation."""
 
-    __hash__ = str.__hash__  # Enum's own is a function in Python, and of the name
+    __hash__ = str.__hash__  # faster than the hash of Enum
 
     PENDING = "PENDING"
-    """On disk, and no worker has claimed it: nothing was called."""
+    """It is on disk, and no worker has claimed it: no step was called."""
     RUNNING = "RUNNING"
     """Its steps are being done."""
     WAITING = "WAITING"
@@ -32,7 +33,7 @@ class OperationState(StrEnum):
     COMPENSATED = "COMPENSATED"
     """The end: every step that was intended is undone."""
     ABANDONED = "ABANDONED"
-    """The end by an operator's word: something may be left, and is listed."""
+    """The end by an operator: resources may be left, and are listed."""
 
 
 # The most frequent members: before Python 3.12 an enum's attribute takes ten times as long.
@@ -64,12 +65,12 @@ OPERATION = Table(
         # from           trigger        to
         (S.PENDING,      T.CLAIMED,     S.RUNNING),
         (S.PENDING,      T.CANCELLED,   S.COMPENSATED),  # never claimed: nothing to undo
-        (S.RUNNING,      T.RELEASED,  S.PENDING),  # its plan is unknown here: nobody was called
+        (S.RUNNING,      T.RELEASED,  S.PENDING),  # its plan is unknown here; no step was called
         (S.RUNNING,      T.AWAITS_SIGNAL, S.WAITING),
         (S.RUNNING,      T.COMPENSATION_STARTED, S.COMPENSATING),
         (S.RUNNING,      T.STEP_STUCK,     S.STUCK),
         (S.RUNNING,      T.ALL_DONE,    S.SUCCEEDED),
-        (S.RUNNING,      T.ALL_UNDONE,  S.COMPENSATED),  # turned back with nothing to undo
+        (S.RUNNING,      T.ALL_UNDONE,  S.COMPENSATED),  # compensated with nothing to undo
         (S.WAITING,      T.RESUMED,     S.RUNNING),
         (S.WAITING,      T.COMPENSATION_STARTED, S.COMPENSATING),
         (S.WAITING,      T.STEP_STUCK,     S.STUCK),
@@ -94,16 +95,16 @@ ENDED_OR_STUCK = OPERATION.final | {OperationState.STUCK}
 
 
 class IntentState(StrEnum):
-    """What a step holds in the world, as far as we know."""
+    """Whether a step's resource exists, as far as we know."""
 
     __hash__ = str.__hash__
 
     INTENDED = "INTENDED"
-    """It may have been called; it is not known to be done."""
+    """The step may have been called; it is not known to be done."""
     PRESENT = "PRESENT"
     """It is done."""
     REFUSED = "REFUSED"
-    """The provider refused it; it is undone all the same."""
+    """The provider refused it.  It is still undone: a refused call can leave something."""
     REMOVING = "REMOVING"
     """It is being undone."""
     BURNED = "BURNED"
@@ -111,7 +112,7 @@ class IntentState(StrEnum):
 
 
 class IntentTrigger(StrEnum):
-    """What changes what a step holds."""
+    """What changes the state of an intent."""
 
     __hash__ = str.__hash__
 
@@ -136,7 +137,7 @@ INTENT = Table(
         (IS.INTENDED, IT.UNDONE,      IS.BURNED),  # never called, or its undo is `nothing`
         (IS.PRESENT,  IT.COMPENSATION_STARTED, IS.REMOVING),
         (IS.PRESENT,  IT.REMOVED,     IS.BURNED),  # by a later operation, or by a reconciler
-        (IS.REFUSED,  IT.COMPENSATION_STARTED, IS.REMOVING),  # a refusal can leave residue
+        (IS.REFUSED,  IT.COMPENSATION_STARTED, IS.REMOVING),  # a refused call can leave something
         (IS.REMOVING, IT.UNDONE,      IS.BURNED),
     ],
 )
@@ -145,7 +146,7 @@ del IS, IT
 
 
 class RecordKind(StrEnum):
-    """What a journal record can say."""
+    """The kinds of journal records."""
 
     __hash__ = str.__hash__
 
@@ -165,13 +166,13 @@ class RecordKind(StrEnum):
 ACKNOWLEDGED = "tenure:acknowledged"
 """The signal that a required subscriber has acknowledged, or is no longer waited for."""
 CLOSED = "tenure:closed"
-"""The signal that another operation has closed the agent: this one has no say in its state now."""
+"""The signal that another operation has closed the agent: this one no longer sets its state."""
 PIVOT_NOT_FOUND = "tenure:doubted"
-"""The signal that an inspect found nothing of a pivot that had been called."""
+"""The signal that an inspect found nothing under the key of a pivot that was called."""
 
 
 class Record(NamedTuple):
-    """One line of the journal.  `body` is plain data: a result, a cause, a signal's payload."""
+    """One record of the journal; `body` is a result, a cause or a signal's payload."""
 
     seq: int
     kind: RecordKind
@@ -182,7 +183,7 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Intent:
-    """What one step holds, or may hold, and when it is due again."""
+    """The resource that one step has made or may have made, and when the step is due again."""
 
     step: str
     slot: str
@@ -199,4 +200,4 @@ class Intent:
     detail: str | None = None
     """The provider's last message."""
     busy: bool = False
-    """A move of this step is being performed or recorded in this very process (never stored)."""
+    """Whether this process is performing or recording a move of this step; never stored."""

@@ -1,7 +1,7 @@
-"""Plain data: the inputs of operations and the results of steps.
+"""Plain data: the values that inputs of operations and results of steps may have.
 
-Mappings with text for keys, lists, text, finite numbers, truth values and nothing, to a bounded
-depth: what JSON keeps and gives back the same, whoever reads it.
+These are dicts with text keys, lists, text, finite numbers, booleans and None, up to a maximum
+depth: the values that JSON returns unchanged.
 """
 
 from math import isfinite
@@ -13,7 +13,7 @@ SIMPLE = frozenset((str, int, bool, type(None)))
 
 
 def require_plain_data(value: object, what: str, depth: int = DEPTH_MAX) -> None:
-    """Invalid if this is not plain data; the sentence says what is odd about it."""
+    """Invalid if this is not plain data; the message names the value that is not."""
     kind = type(value)
     if kind in SIMPLE or (isinstance(value, float) and isfinite(value)) or isinstance(value, str):
         return

@@ -1,11 +1,11 @@
-"""The progress of an operation: its journal, folded by the rules of `tenure.core.saga`."""
+"""The progress of an operation: the state that `tenure.core.saga` computes from its journal."""
 
 from collections.abc import Mapping
 
 from tenure.core.operation import OperationState
 
 Signals = Mapping[str, tuple[object, ...]]
-"""Payloads of the signals that have come, by name, oldest first."""
+"""Payloads of the received signals, by name, oldest first."""
 
 
 NEVER = float("-inf")
@@ -15,7 +15,7 @@ NO_STEPS: frozenset[str] = frozenset()  # shared: an empty one takes 216 bytes
 
 
 class Progress:
-    """The folded journal.  It is a value: `saga.after` returns a new one."""
+    """The state after all records of a journal; `saga.after` returns a changed copy."""
 
     __slots__ = (
         "cause", "compensating_at", "done", "end", "pivot_not_found_at", "refused", "retried_at",
@@ -26,7 +26,7 @@ class Progress:
         self.stage = 0
         """The newest intended stage; beyond the last when all are done."""
         self.since = 0.0
-        """When it was intended."""
+        """When that stage was intended."""
         self.done: Mapping[str, object] = _NONE
         self.refused = NO_STEPS
         self.undone = NO_STEPS
@@ -34,14 +34,14 @@ class Progress:
         self.signals: Signals = _NO_SIGNALS
         self.compensating_at: float | None = None
         self.cause = ""
-        """Why it is stuck or turned back; otherwise empty."""
+        """Why it is stuck or is being undone; otherwise empty."""
         self.retried_at = 0.0
         self.pivot_not_found_at = NEVER
-        """When an inspect found nothing of a called pivot; that call may still arrive."""
+        """When an inspect found nothing of a called pivot; the call may still arrive later."""
         self.end: OperationState | None = None
 
     def copy(self) -> "Progress":
-        """A Progress of its own with the same contents; dictionaries are shared until replaced."""
+        """A copy; it shares dictionaries, which are never changed in place."""
         new = Progress.__new__(Progress)
         new.stage = self.stage
         new.since = self.since
@@ -58,13 +58,13 @@ class Progress:
         return new
 
     def start_compensation(self, at: float, why: str) -> None:
-        """From here on there are only undos; their deadlines are measured from this record."""
+        """Undo steps from now on; the deadlines of the undos count from `at`."""
         self.compensating_at = at
         self.cause = why
         self.stuck = NO_STEPS
 
     def clear_stuck(self, still_stuck: frozenset[str]) -> None:
-        """Clear steps that are no longer stuck; going forward that also clears the cause."""
+        """Keep only these steps as stuck; clear the cause if none is left and nothing is undone."""
         self.stuck = still_stuck
         if not still_stuck and self.compensating_at is None:
             self.cause = ""

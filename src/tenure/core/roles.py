@@ -7,7 +7,7 @@ from tenure.core.errors import Forbidden
 
 
 class Role(StrEnum):
-    """From the least to the most; each may do what those before it may."""
+    """Roles in ascending order; each role includes the ones before it."""
 
     VIEWER = "viewer"
     """Read."""

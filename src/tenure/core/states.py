@@ -1,8 +1,8 @@
-"""`Table`: the one way a state machine is written here.
+"""State machines as tables: rows of (from, trigger, to).
 
-A table is rows of (from, trigger, to).  Whatever changes a state asks its table; an illegal change
-raises `IllegalTransition` and changes nothing.  Diagrams in the docs are made from the rows, and
-CHECK lists in SQL hold the same words.
+Code that changes a state looks the new state up in the table; a transition without a row raises
+`IllegalTransition`.  The diagrams in the docs are made from the rows, and the CHECK constraints in
+SQL list the same states.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from tenure.core.errors import IllegalTransition
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One state machine: its name, where it starts, where it ends, and every step between."""
+    """One state machine: its name, its start, its final states and its transitions."""
 
     name: str
     start: StrEnum
@@ -31,7 +31,7 @@ class Table:
         final: Iterable[StrEnum],
         rows: Iterable[tuple[StrEnum, StrEnum, StrEnum]],
     ) -> None:
-        """Refuse a table that says two things of one (state, trigger) or leaves a final state."""
+        """ValueError if a (state, trigger) has two rows, or a final state has one."""
         rows, final = tuple(rows), frozenset(final)
         after: dict[tuple[StrEnum, StrEnum], StrEnum] = {}
         for before, trigger, then in rows:
@@ -56,7 +56,7 @@ class Table:
         try:
             return self._after[state, trigger]
         except KeyError:
-            message = f"{self.name}: {state} has no way out by {trigger}"
+            message = f"{self.name}: {state} has no transition by {trigger}"
             raise IllegalTransition(message) from None
 
     def permits(self, state: StrEnum, then: StrEnum) -> bool:

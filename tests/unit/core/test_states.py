@@ -60,7 +60,7 @@ def test_what_has_no_row_is_refused_and_changes_nothing(state, trigger):
     if (state, trigger) in legal:
         assert DOOR.after(state, trigger) is legal[state, trigger]
         return
-    with pytest.raises(IllegalTransition, match=f"door: {state} has no way out by {trigger}"):
+    with pytest.raises(IllegalTransition, match=f"door: {state} has no transition by {trigger}"):
         DOOR.after(state, trigger)
     assert DOOR.rows == tuple(ROWS)
 

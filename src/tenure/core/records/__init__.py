@@ -1,7 +1,7 @@
-"""One record type for each table of the store, each field with a sentence.
+"""One record type for each table of the store.
 
-`RECORDS` has them all.  Its order is that in which a store locks rows of several tables, so a new
-record type goes to the end.
+`RECORDS` lists all of them.  A store locks rows of several tables in this order, so a new record
+type is added at the end.
 """
 
 from typing import Any

@@ -33,11 +33,11 @@ class OperationRecord(NamedTuple):
     worker: str
     """The worker that claimed it; empty: none has."""
     due_at: float | None
-    """When it is to be looked at again; NULL: not before a signal."""
+    """When the engine continues it; NULL: only after a signal."""
     input: str
     """The input of its steps as JSON."""
     error: str | None
-    """Why it is stuck or was turned back; NULL: neither is the case."""
+    """Why it is stuck or is being undone; NULL: neither is the case."""
     created_at: float
     """When it was accepted."""
     updated_at: float
@@ -68,7 +68,7 @@ class LockRecord(NamedTuple):
 
 @row_of("journal", key=("operation", "seq"))
 class JournalRecord(NamedTuple):
-    """One line of an operation's journal, which is append-only and decides what is true."""
+    """One record of an operation's journal, which is append-only."""
 
     operation: str
     """The operation."""
@@ -88,7 +88,7 @@ class JournalRecord(NamedTuple):
 
 @row_of("intent", key=("operation", "step"))
 class IntentRecord(NamedTuple):
-    """What one step holds, or may hold, in the world; written before its first call leaves."""
+    """The resource that one step makes; written before the first call of the step."""
 
     operation: str
     """The operation."""
@@ -105,11 +105,11 @@ class IntentRecord(NamedTuple):
     token: int
     """The fence token under which the end of the step may be recorded."""
     attempts: int
-    """How often the present move was tried."""
+    """How often the current move has failed."""
     due_at: float | None
-    """When the step is to be looked at again; NULL: not before a signal."""
+    """When the step is called again; NULL: only after a signal."""
     unknown_since: float | None
-    """Since when a call may be out whose end nobody knows; NULL: none is."""
+    """Since when the outcome of a call is unknown; NULL: it is known."""
     waiting_on: str | None
     """`count:signal`: it waits until the journal has that many signals of that name."""
     detail: str | None
@@ -118,14 +118,14 @@ class IntentRecord(NamedTuple):
 
 @row_of("tombstone", key=("operation", "step"), columns={"absences": "sightings"})
 class TombstoneRecord(NamedTuple):
-    """A key that was burned a short time ago: what appears under it late is removed again."""
+    """A key that was burned a short time ago: a resource that appears under it is removed."""
 
     operation: str
     """The operation whose intent has the key."""
     step: str
     """The step of that intent."""
     until: float
-    """The instant until which the provider is asked for the key."""
+    """The time until which the key is inspected."""
     absences: int
     """How many inspects in a row found nothing under the key; the column is `sightings`."""
 
@@ -139,7 +139,7 @@ class IdempotencyRecord(NamedTuple):
     principal: str
     """The caller."""
     route: str
-    """What was asked for."""
+    """The command that was requested."""
     key: str
     """The `Idempotency-Key` of the request."""
     operation: str
