@@ -27,10 +27,9 @@ from tenure.reconcilers.driver import RECONCILERS
 INTRODUCTION = """\
 # The flow
 
-What follows from what: a plan's commits tell events, the relay carries them out and to the plane's
-own reactions, and reconcilers keep their sentences true whatever was lost on the way. This page is
-printed by `python -m proofs.flow` from the registries in the code; a test fails when it is
-stale.
+A plan commits events with its records. The relay delivers them to subscribers and to the plane's
+own reactions. Reconcilers keep their sentences true even if an event was lost. This page is
+generated from the code by `python -m proofs.flow`; a test fails if it is stale.
 """
 WAYS = {
     SubscriptionKind.WEBHOOK: "signed POST, at least once, in order for each agent",
@@ -98,7 +97,7 @@ def _rooms() -> Iterator[str]:
     for plan in PLANS:
         yield f'        {plan.name}["{plan.name}<br/>{_steps(plan)}"]'
     yield "    end"
-    yield '    subgraph events ["events: each in the commit that it tells of"]'
+    yield '    subgraph events ["events: each in the commit of its change"]'
     for event in AGENT_EVENTS.values():
         yield f'        {_node(event)}(["{event}"])'
     kinds = "<br/>".join(OperationEvent)
@@ -106,7 +105,7 @@ def _rooms() -> Iterator[str]:
     yield "    end"
     yield '    outbox[("outbox")]'
     yield f'    relay{{{{"relay<br/>{_sentence(outbox)}"}}}}'
-    yield '    subgraph ways ["ways out"]'
+    yield '    subgraph ways ["destinations"]'
     for kind in SubscriptionKind:
         yield f'        {_node(kind)}["{kind}<br/>{WAYS[kind]}"]'
     yield "    end"
@@ -114,7 +113,7 @@ def _rooms() -> Iterator[str]:
     for name in REACTIONS:
         yield f'        {_node(name)}["{name}"]'
     yield "    end"
-    yield '    subgraph reconcilers ["reconcilers: from level, never from events"]'
+    yield '    subgraph reconcilers ["reconcilers: compare states, never read events"]'
     for name, one in RECONCILERS.items():
         yield f'        keeps_{name}["{name}<br/>{one.SENTENCE}"]'
     yield "    end"
@@ -134,14 +133,14 @@ def _arrows() -> Iterator[str]:
             yield f"    {_node(event)} -.-> {_node(name)}"
     for verb, awaited in WAITED_FOR.items():
         yield f"    {_node(awaited)} -. required subscribers acknowledge .-> {verb}"
-    yield "    reconcilers -. put right what was lost .-> plans"
+    yield "    reconcilers -. repair differences .-> plans"
 
 
 # --- the same as tables ---------------------------------------------------------------------------
 
 
 def _plans() -> str:
-    head = ["| plan | steps | tells of its agent |", "| ---- | ----- | ------------------ |"]
+    head = ["| plan | steps | events of its agent |", "| ---- | ----- | ------------------- |"]
     rows = [
         f"| `{plan.name}` | {_steps(plan)} | {_code_list(told_by(plan.name))} |" for plan in PLANS
     ]
@@ -160,7 +159,10 @@ def _reactions() -> str:
 
 
 def _reconcilers() -> str:
-    head = ["| reconciler | the sentence it keeps |", "| ---------- | --------------------- |"]
+    head = [
+        "| reconciler | the sentence that it keeps true |",
+        "| ---------- | ------------------------------- |",
+    ]
     kept = {
         "outbox": _sentence(outbox),
         **{name: one.SENTENCE for name, one in RECONCILERS.items()},

@@ -1,4 +1,4 @@
-"""Sends the events of the outbox to one destination: every committed event is published.
+"""Publishes every committed event to its destinations.
 
 The relay sends the events after a destination's cursor.  It publishes an event first and moves the
 cursor afterwards, so a crash between the two repeats events and skips none.  The events of one

@@ -52,8 +52,8 @@ async def test_whatever_a_life_tells_stands_in_the_picture(harness):
     await harness.wait_for(await agents.create_agent(harness.plane, CALLER, spec_of("beta")))
     told = set()
     for row in await harness.plane.store.list_events(limit=1_000):
-        if str(row["type"]).startswith("agent."):
-            told.add((json.loads(str(row["body"]))["by"], str(row["type"])))
+        if row.type.startswith("agent."):
+            told.add((json.loads(row.body)["by"], row.type))
     assert len({by for by, _ in told}) == len(PLANS)
     wrong = [(by, event) for by, event in told if event not in flow.told_by(by)]
     assert wrong == []
