@@ -209,7 +209,7 @@ _TABLE = (
     Ablation(
         "closed_says_nothing",
         "An operation whose agent was closed says nothing more of the agent's state.",
-        "S15", (13,), "closing", lambda: patched(subject, CLOSED="nothing"),
+        "S15", (13,), "closing", lambda: patched(subject, SUPERSEDED="nothing"),
     ),
     Ablation(
         "turn_waited_for",

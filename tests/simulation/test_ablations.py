@@ -60,7 +60,7 @@ def test_a_safeguard_is_on_again_afterwards():
         of_agents = (
             verbs.admit_verb,
             verbs._notify_lock_holder,
-            vars(subject)["CLOSED"],
+            vars(subject)["SUPERSEDED"],
             subject._release_writes,
         )
         return of_saga, of_agents

@@ -163,10 +163,8 @@ class RecordKind(StrEnum):
     ABANDONED = "abandoned"
 
 
-ACKNOWLEDGED = "tenure:acknowledged"
-"""The signal that a required subscriber has acknowledged, or is no longer waited for."""
-CLOSED = "tenure:closed"
-"""The signal that another operation has closed the agent: this one no longer sets its state."""
+SUPERSEDED = "tenure:closed"
+"""The signal that another operation now decides over the thing that this one acts on."""
 PIVOT_NOT_FOUND = "tenure:doubted"
 """The signal that an inspect found nothing under the key of a pivot that was called."""
 

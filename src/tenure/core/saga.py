@@ -26,7 +26,6 @@ from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import LATE_SECONDS, POLL_SECONDS_MIN
 from tenure.core.moves import DO, FORGET, GIVE_UP, INSPECT, NO_MOVES, UNDO, Move, Moves
 from tenure.core.operation import (
-    CLOSED,
     COMPENSATED,
     COMPENSATING,
     INTENT,
@@ -34,6 +33,7 @@ from tenure.core.operation import (
     RUNNING,
     STUCK,
     SUCCEEDED,
+    SUPERSEDED,
     WAITING,
     Intent,
     IntentState,
@@ -105,7 +105,7 @@ def _note(new: Progress, kind: RecordKind, record: Record) -> None:
         case RecordKind.COMPENSATING:
             new.start_compensation(record.at, str(body.get("why", "")))
             if "closed" in body:
-                new.signals = {**new.signals, CLOSED: (body["closed"],)}
+                new.signals = {**new.signals, SUPERSEDED: (body["closed"],)}
             if body.get("unclaimed"):
                 new.end = COMPENSATED  # no step was called, so there is nothing to undo
         case RecordKind.STUCK:

@@ -21,5 +21,7 @@ class SubscriptionKind(StrEnum):
     """Nothing is sent: the subscriber reads `/v1/events`."""
 
 
+ACKNOWLEDGED: Final = "tenure:acknowledged"
+"""The signal that a required subscriber has acknowledged, or is no longer waited for."""
 REACTION: Final = "reaction"
 """The kind of a destination that is a function of the plane itself; it has no subscription."""

@@ -5,7 +5,7 @@ declaration says in which states the verb is accepted, in which state the agent 
 operation is open, and in which state each end of the operation leaves the agent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +28,12 @@ class LifecycleVerb:
             If it is cancelled, the agent returns to the state it had before.
         during_stuck: the agent's state while the operation is STUCK; None: the same as `during`.
         starts_runtime: its end makes the runtime of the operation the one that serves.
+        keeps_runtime: whether an operation with this input leaves the runtime to an agent that it
+            suspends; None: it never does.
+        reserves: accepting it takes a place in the tenant's quota, which its failure gives back.
+        releases: its success gives back the agent's name, its place in the quota and its edges.
+        collects_owners: whether an operation with these options drops the edges from the agent's
+            owners when it succeeds; None: it never does.
         needs_open_owner: an agent that others own must have an open owner when it is accepted.
         is_announced: accepting it emits an event with the new state.
         can_queue: it may wait for the operation that has the agent's lock.
@@ -46,6 +52,10 @@ class LifecycleVerb:
     closes: bool = False
     during_stuck: AgentState | None = None
     starts_runtime: bool = False
+    keeps_runtime: Callable[[Any], bool] | None = None
+    reserves: bool = False
+    releases: bool = False
+    collects_owners: Callable[[Any], bool] | None = None
     needs_open_owner: bool = False
     is_announced: bool = True
     can_queue: bool = True

@@ -13,17 +13,16 @@ from tenure.app.agents import agent_rows, edge_rows
 from tenure.app.operations.handle import OUTBOX, POSITION, encode, input_of, sequence_of
 from tenure.app.operations.tombstones import tombstones
 from tenure.app.tenancy import quota_rows
-from tenure.core.agent import AgentState, Verb
+from tenure.core.agent import AgentState
 from tenure.core.agent_events import agent_event
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict, ConflictCode, PlanUnknown
-from tenure.core.operation import CLOSED, OperationState
+from tenure.core.operation import SUPERSEDED, OperationState
 from tenure.core.progress import Progress
 from tenure.core.records import AgentRecord, OperationRecord
 from tenure.plans.agents.inputs import AgentInput, QueuedInput, VerbInput, read_stored
 from tenure.plans.agents.lifecycle import CLOSING, VERBS, input_type, read_input
 from tenure.plans.agents.steps import LOCK_STEP, RUNTIME_STEP, LockResult
-from tenure.plans.agents.suspend import SuspendInput
 from tenure.ports.store import Drop, Row, Store, Write
 from tenure.ports.subject import SubjectOperation
 
@@ -76,7 +75,7 @@ class AgentSubject:
             then = verb.agent_after(operation.state, state, return_state=return_state)
             if then is not None:
                 row |= _serving(operation, progress, then)
-            if then is not None and CLOSED not in progress.signals:
+            if then is not None and SUPERSEDED not in progress.signals:
                 row |= {"state": then, "updated_at": now}
                 whose = operation.tenant, operation.agent, operation.id
                 others.append(
@@ -123,7 +122,7 @@ def _lock_column(operation: SubjectOperation, progress: Progress) -> tuple[str, 
     An operation can end while it waits: a stop does much of its work before it has the lock, and a
     stuck one can be abandoned.  A queued one is named nowhere once another verb closed the agent.
     """
-    if _is_queued(operation) and CLOSED in progress.signals:
+    if _is_queued(operation) and SUPERSEDED in progress.signals:
         return ()
     needs_lock = LOCK_STEP in operation.plan.steps and LOCK_STEP not in progress.done
     waits = needs_lock and operation.input.previous_operation
@@ -141,11 +140,11 @@ def agent_event_row(
 
 def _serving(operation: SubjectOperation, progress: Progress, then: AgentState) -> Row:
     """The columns that say where the agent is reached, when that changes."""
-    values = operation.input
-    if then is AgentState.READY and VERBS[operation.plan_name].starts_runtime:
+    values, verb = operation.input, VERBS[operation.plan_name]
+    if then is AgentState.READY and verb.starts_runtime:
         started = progress.done.get(RUNTIME_STEP)
         return {"serving": encode(started if isinstance(started, dict) else {})}
-    keeps_runtime = isinstance(values, SuspendInput) and values.keep_runtime
+    keeps_runtime = verb.keeps_runtime is not None and verb.keeps_runtime(values)
     gone = then is AgentState.DELETED or (then is AgentState.SUSPENDED and not keeps_runtime)
     row: Row = {"serving": None} if gone else {}
     if then is AgentState.DELETED and values.retention != "retain":
@@ -155,13 +154,13 @@ def _serving(operation: SubjectOperation, progress: Progress, then: AgentState) 
 
 def _release_writes(operation: SubjectOperation, progress: Progress) -> list[Write]:
     """Rows that the end drops: the reservation, name and edges of an agent that does not exist."""
-    end = progress.end
+    verb, succeeded = VERBS[operation.plan_name], progress.end is OperationState.SUCCEEDED
     reserved = quota_rows.drop_reservation(operation.tenant, quota_rows.AGENTS, operation.agent)
-    if operation.plan_name == Verb.CREATE and end is not OperationState.SUCCEEDED:
+    if verb.reserves and not succeeded:
         steps = [step for name, step in operation.plan.steps.items() if name == CREDENTIALS]
         keys = [operation.new_key(step) for step in steps]
         return [reserved, *_credential_edges(operation.agent, keys)]
-    if operation.plan_name == Verb.DELETE and end is OperationState.SUCCEEDED:
+    if verb.releases and succeeded:
         values: VerbInput = operation.input
         name = agent_rows.drop_name(operation.tenant, values.name)
         edges = [

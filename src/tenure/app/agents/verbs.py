@@ -23,11 +23,10 @@ from tenure.app.tenancy import audit
 from tenure.core import agent as core
 from tenure.core.agent import AGENT, AgentState, AgentTrigger
 from tenure.core.errors import Conflict, ConflictCode, IllegalTransition, PlanUnknown
-from tenure.core.operation import CLOSED, RecordKind
+from tenure.core.operation import SUPERSEDED, RecordKind
 from tenure.core.records import AgentRecord, NamedAgentRecord, OperationRecord
 from tenure.core.roles import Caller, Role
 from tenure.core.verb import LifecycleVerb
-from tenure.plans.agents.delete import DeleteOptions
 from tenure.plans.agents.inputs import (
     PlainData,
     QueuedInput,
@@ -111,7 +110,7 @@ async def _start(
 ) -> VerbStart:
     uid, epoch = row.uid, row.epoch + 1
     guards = await ownership.guards_of(plane, row) if verb.needs_open_owner else ()
-    values = await _read_input(plane, caller, row, options, epoch=epoch)
+    values = await _read_input(plane, caller, verb, row, options, epoch=epoch)
     waits = await acknowledgements.await_subscribers(
         plane, caller.tenant, verb.name, agent=uid, operation=operation, now=now
     )
@@ -143,7 +142,13 @@ def _state_after(verb: LifecycleVerb, row: NamedAgentRecord, *, queued: str = ""
 
 
 async def _read_input(
-    plane: Plane, caller: Caller, row: NamedAgentRecord, options: VerbOptions, *, epoch: int
+    plane: Plane,
+    caller: Caller,
+    verb: LifecycleVerb,
+    row: NamedAgentRecord,
+    options: VerbOptions,
+    *,
+    epoch: int,
 ) -> VerbInput:
     """The input of the verb's steps, read from the agent of this row."""
     uid, stored = row.uid, stored_spec(row)
@@ -164,8 +169,8 @@ async def _read_input(
         principal=caller.principal,
         epoch=epoch,
     )
-    if not isinstance(options, DeleteOptions) or options.cascade:
-        return values  # in a cascade the edges to its owners stay: it finds the agent by them
+    if verb.collects_owners is None or not verb.collects_owners(options):
+        return values
     owners = await ownership.owners_of(plane, uid) if row.parent else ()
     return msgspec.structs.replace(values, owners=[one.owner for one in owners])
 
@@ -190,7 +195,7 @@ async def _notify_lock_holder(plane: Plane, holder: str, *, by: str, now: float)
         why = {"why": f"the agent was closed by operation {by}", "closed": by}
         if (back := build_compensation(handle, why, now)) is not None:
             return back.change.plain()
-    body = {"signal": CLOSED, "payload": by, "by": by}
+    body = {"signal": SUPERSEDED, "payload": by, "by": by}
     return build_record(handle, RecordKind.SIGNALLED, "", body, now).change.plain()
 
 

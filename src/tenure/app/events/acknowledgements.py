@@ -21,9 +21,10 @@ from tenure.app.tenancy.audit import entry
 from tenure.core.errors import Conflict, ConflictCode, Invalid, NotFound, PlanUnknown
 from tenure.core.instant import in_utc
 from tenure.core.limits import PAGE_MAX
-from tenure.core.operation import ACKNOWLEDGED, RecordKind
+from tenure.core.operation import RecordKind
 from tenure.core.records import AwaitedRecord, OperationRecord, SubscriptionRecord, TenancyRecord
 from tenure.core.roles import Caller, Role, require
+from tenure.core.subscription import ACKNOWLEDGED
 from tenure.plans.agents.lifecycle import WAITED_FOR
 from tenure.ports.plane_api import MissingAcknowledgement
 from tenure.ports.store import Change, ChangePart, Is, Value, WakeHint, Writes

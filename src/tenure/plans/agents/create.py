@@ -45,6 +45,7 @@ VERB = LifecycleVerb(
     audit="agent.create",
     input=AgentInput,
     starts_runtime=True,
+    reserves=True,
     can_queue=False,
 )
 PLAN = Plan(

@@ -68,6 +68,9 @@ VERB = LifecycleVerb(
     options=DeleteOptions,
     input=DeleteInput,
     closes=True,
+    releases=True,
+    # In a cascade the edges to its owners stay: the cascade finds the agent by them.
+    collects_owners=lambda options: not options.cascade,
     waits_for="agent.deleting",
 )
 PLAN = Plan(

@@ -17,8 +17,8 @@ from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.instant import in_utc
 from tenure.core.limits import DETAIL_CHARACTERS_MAX, NO_DEADLINE_SECONDS, StepLimits
-from tenure.core.operation import ACKNOWLEDGED
 from tenure.core.plan import Step, StepKind, nothing, repeat
+from tenure.core.subscription import ACKNOWLEDGED
 from tenure.plans.agents.inputs import AgentInput, PlainData, QueuedInput, VerbInput
 from tenure.plans.steps import unless_foreign
 from tenure.ports.credentials import Credentials

@@ -12,7 +12,6 @@ from tenure.core.plan import Plan, StepKind
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents import steps as agent_steps
 from tenure.plans.agents.inputs import VerbInput, VerbOptions
-from tenure.ports.provider import Call
 
 
 class SuspendOptions(VerbOptions, frozen=True, kw_only=True):
@@ -29,8 +28,7 @@ class SuspendInput(VerbInput, frozen=True, kw_only=True):
     """The runtime stays, so that a resume is faster."""
 
 
-def _keeps_runtime(call: Call) -> bool:
-    values: SuspendInput = call.input
+def _keeps_runtime(values: SuspendInput) -> bool:
     return values.keep_runtime
 
 
@@ -46,6 +44,7 @@ VERB = LifecycleVerb(
     options=SuspendOptions,
     input=SuspendInput,
     closes=True,
+    keeps_runtime=_keeps_runtime,
     waits_for="agent.suspending",
 )
 PLAN = Plan(
@@ -55,7 +54,9 @@ PLAN = Plan(
         agent_steps.acquire_lock(),
         agent_steps.drain(),
         agent_steps.close(StepKind.PIVOT),
-        agent_steps.remove_held("runtime", "runtime", unless=_keeps_runtime),
+        agent_steps.remove_held(
+            "runtime", "runtime", unless=lambda call: _keeps_runtime(call.input)
+        ),
         agent_steps.await_acknowledgements(),
     ),
 )
