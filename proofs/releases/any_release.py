@@ -267,7 +267,7 @@ def ablate(name: str) -> None:
 
     if name != "only_adds":
         raise ValueError(name)
-    migrations.Migration.adds = property(lambda _: False)  # type: ignore[method-assign,assignment]
+    migrations.Migration.only_adds = property(lambda _: False)  # type: ignore[method-assign,assignment]
 
 
 def main(arguments: list[str]) -> None:

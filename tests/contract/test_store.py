@@ -9,7 +9,7 @@ from tenure.adapters.store import sqlite
 from tenure.ports.clock import Clock
 from tenure.ports.store import Store
 from tenure.sqlite.applier import RESERVE_BYTES
-from tenure.sqlite.commit_thread import Done, Flush, Inline, InThread, Work
+from tenure.sqlite.commit_thread import Done, Flush, FlushThread, InlineFlush, Work
 from tenure.testing import memory_store
 from tenure.testing.contracts.store import StoreContract
 from tenure.testing.contracts.store_copies import CopyPromises
@@ -46,11 +46,13 @@ class SqliteStores:
 
     def _open(self, path: Path, clock: Clock) -> Store:
         flush = Failing(self.flush())
-        store = sqlite.build(path, clock=clock, flush=flush, aside=self.flush(), room=self.room)
+        store = sqlite.build(
+            path, clock=clock, flush=flush, read_thread=self.flush(), free_bytes=self.free_bytes
+        )
         self.flushes[id(store)] = flush
         return store
 
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         return RESERVE_BYTES - 1 if self.full else RESERVE_BYTES
 
     def backup_path(self) -> str:
@@ -97,13 +99,13 @@ class MemoryStoresThatLose(MemoryStores):
 class TestSqliteStore(CopyPromises, StoreContract):
     @pytest.fixture
     def stores(self, tmp_path: Path) -> Stores:
-        return SqliteStores(tmp_path, lambda: InThread("commit"))
+        return SqliteStores(tmp_path, lambda: FlushThread("commit"))
 
 
 class TestSqliteStoreOnTheLoop(CopyPromises, StoreContract):
     @pytest.fixture
     def stores(self, tmp_path: Path) -> Stores:
-        return SqliteStores(tmp_path, Inline)
+        return SqliteStores(tmp_path, InlineFlush)
 
 
 class TestMemoryStore(CopyPromises, StoreContract):

@@ -142,8 +142,8 @@ def test_what_the_plane_cannot_do_is_refused_before_anything_is_made(plane, word
 def test_a_command_that_is_not_there_is_foretold_and_its_creation_undone(plane):
     words = ("agent", "create", "never", "--command", "no-such-program")
     message = plane.run(*words, "--dry-run", code=1).stderr
-    assert "the create would be undone: command: no-such-program is not to be found on" in message
-    assert "no-such-program is not to be found on" in plane.run(*words, code=1).stderr
+    assert "the create would be undone: command: no-such-program was not found on" in message
+    assert "no-such-program was not found on" in plane.run(*words, code=1).stderr
     plane.run("agent", "delete", "never")
 
 

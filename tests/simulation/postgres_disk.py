@@ -22,7 +22,7 @@ from tenure.ports.store import Store, WakeHint
 
 ANSWER_SECONDS = 60.0
 """Real ones, after which a server that says nothing has failed the test."""
-LANES = postgres.Lanes(writers=2, readers=2)
+POOL = postgres.PoolSettings(writers=2, readers=2)
 T = TypeVar("T")
 
 
@@ -68,7 +68,7 @@ class RealLoop:
 
     async def open(self, clock: Clock) -> postgres.PostgresStore:
         store = await postgres.build(
-            self.url, clock=clock, entropy=SystemEntropy(), lanes=LANES, own_clock=True
+            self.url, clock=clock, entropy=SystemEntropy(), pool=POOL, own_clock=True
         )
         self.stores.append(store)
         return store
@@ -76,7 +76,7 @@ class RealLoop:
     async def cut(self, store: postgres.PostgresStore) -> None:
         """Let go of every connection as a killed process does."""
         self.stores.remove(store)
-        for session in filter(None, store._committer._lanes):
+        for session in filter(None, store._committer._writers._sessions):
             session.connection.terminate()
         for connection in store._readers._free:
             connection.terminate()

@@ -28,7 +28,7 @@ from tenure.adapters.store.sqlite import SqliteStore
 from tenure.ports.clock import Clock
 from tenure.ports.store import Store
 from tenure.sqlite.applier import RESERVE_BYTES
-from tenure.sqlite.commit_thread import Done, Inline, Work, outcome
+from tenure.sqlite.commit_thread import Done, InlineFlush, Work, run_catching
 from tenure.sqlite.queries import read_queries
 
 NAME = "store.db"
@@ -43,8 +43,8 @@ def observer(path: Path, clock: Clock) -> SqliteStore:
         cast(Any, SimpleNamespace(commit=None)),
         read_queries(Path(sqlite.__file__).parent / "queries"),
         clock=clock,
-        flush=Inline(),
-        aside=Inline(),
+        flush=InlineFlush(),
+        read_thread=InlineFlush(),
     )
 
 
@@ -59,9 +59,9 @@ class LateFlush:
     def __call__(self, work: Work, on_done: Done) -> None:
         error: BaseException | None = OSError("an injected error at COMMIT")
         if self.fails_kept is None:
-            error = outcome(work)
+            error = run_catching(work)
         elif self.fails_kept:
-            outcome(work)
+            run_catching(work)
         delay = self._drawn.random() * self._seconds
         asyncio.get_running_loop().call_later(delay, on_done, error)
 
@@ -83,9 +83,9 @@ class SqliteDisk:
 
     def open(self, clock: Clock) -> Store:
         if self._schedule is None:
-            return sqlite.build(self._path, clock=clock, flush=Inline())
+            return sqlite.build(self._path, clock=clock, flush=InlineFlush())
         flush = LateFlush(self._drawn, self._schedule.flush_seconds)
-        store = sqlite.build(self._path, clock=clock, flush=flush, room=self._room)
+        store = sqlite.build(self._path, clock=clock, flush=flush, free_bytes=self._room)
         self._flushes[id(store)] = flush
         return store
 
@@ -121,7 +121,7 @@ class SqliteDisks:
         self._folder = folder
         self._numbers = itertools.count()
         self._empty = folder / "empty.db"
-        store = sqlite.build(self._empty, clock=SystemClock(), flush=Inline())
+        store = sqlite.build(self._empty, clock=SystemClock(), flush=InlineFlush())
         store._file.close()
 
     def _fresh(self) -> Path:

@@ -33,7 +33,7 @@ from tenure.ports.store import (
     Writes,
 )
 from tenure.sqlite.guards import meets
-from tenure.sqlite.statements import Named, Statements
+from tenure.sqlite.statements import Statements, TableColumns
 
 RESERVE_BYTES = 32 * 1024 * 1024
 """Free disk space that is reserved for work already accepted."""
@@ -85,7 +85,11 @@ class Applier:
     """Applies one batch at a time, and has its applied change ids and its new counter values."""
 
     def __init__(
-        self, connection: apsw.Connection, tables: Mapping[str, Shape], *, room: Callable[[], int]
+        self,
+        connection: apsw.Connection,
+        tables: Mapping[str, Shape],
+        *,
+        free_bytes: Callable[[], int],
     ) -> None:
         self._cursor = connection.cursor()
         self._changes = connection.changes
@@ -95,14 +99,15 @@ class Applier:
         """Collected lines by header."""
         self._line_statements: list[tuple[Header, str, list[Any]]] = []
         """The same lists in the order of writing, each with its SQL; guarded headers come first."""
-        self._puts: defaultdict[Named, Rows] = defaultdict(Rows)
+        self._puts: defaultdict[TableColumns, Rows] = defaultdict(Rows)
         """Collected new rows, by table and columns."""
         self._sets: defaultdict[str, Rows] = defaultdict(Rows)
         self._drops: defaultdict[str, Rows] = defaultdict(Rows)
         self._pending_keys: set[Any] = set()
         """First key columns of rows that are collected and not written yet."""
-        self._room = room
-        self._full: bool | None = None
+        self._free_bytes = free_bytes
+        self._is_disk_full: bool | None = None
+        """Whether free space is below the reserve; None until this batch has checked."""
         self._change_ids: list[str] = []
         self._has_run_work = False
         self._numbers: dict[str, int] = {}
@@ -120,7 +125,7 @@ class Applier:
         if len(self._numbers) > CACHED_COUNTERS_MAX:
             self._numbers.clear()
         self._change_ids.clear()
-        self._has_run_work, self._full = False, None
+        self._has_run_work, self._is_disk_full = False, None
 
     def finish(self) -> bool:
         """Write the counters and change ids of the batch; False if the batch wrote nothing."""
@@ -198,30 +203,30 @@ class Applier:
                 last = key
             rows.append(line)
         if work.writes:
-            self._gather(work.writes)
+            self._collect_writes(work.writes)
         self._change_ids.append(work.id)
         return None
 
     def _rows_of(self, header: Header) -> list[Any]:
         """A new list for the lines of a header that this applier sees for the first time."""
         rows: list[Any] = []
-        self._line_statements.append((header, self._statements.of_lines(header), rows))
+        self._line_statements.append((header, self._statements.line_statement(header), rows))
         self._line_statements.sort(key=lambda one: (not one[0].guards, not one[0].adds))
         self._rows_by_header[header] = rows
         return rows
 
-    def _gather(self, writes: Writes) -> None:
+    def _collect_writes(self, writes: Writes) -> None:
         """Collect the rows of one change."""
         pending, puts, statements = self._pending_keys, self._puts, self._statements
         last: Any = None
-        mine: list[Any] = []
+        own_keys: list[Any] = []
         """First key columns of the rows that this change writes."""
         write: Any  # Put, Set or Drop; its type is checked below
         for write in writes:
             kind, key = type(write), write.key
             if key[0] is not last:
                 last = key[0]
-                mine.append(last)
+                own_keys.append(last)
                 if last in pending:
                     self._write_collected()
             if kind is Put:
@@ -232,14 +237,14 @@ class Applier:
                     generated = rows.generated = _generated_positions(values)
                 if generated:
                     values = self._fill_generated(values, generated)
-                    mine[-1], last = values[0], None
+                    own_keys[-1], last = values[0], None
                 rows.append(values)
             elif kind is Set:
                 row = write.row
                 self._sets[statements.sets[write.table, *row]].append((*row.values(), *key))
             else:
                 self._drops[statements.drops[(write.table,)]].append(key)
-        pending.update(mine)
+        pending.update(own_keys)
 
     def _write_collected(self) -> None:
         """Write the collected rows.
@@ -248,16 +253,16 @@ class Applier:
         new rows, changed rows, and dropped rows.
         """
         write_all = self._cursor.executemany
-        before, due = self._total(), 0
+        before, expected = self._total(), 0
         for _, sql, rows in self._line_statements:
             if rows:
                 write_all(sql, rows)
-                due += len(rows)
-        puts = [(self._statements.puts[named], rows) for named, rows in self._puts.items()]
+                expected += len(rows)
+        puts = [(self._statements.puts[columns], rows) for columns, rows in self._puts.items()]
         for sql, rows in (*puts, *self._sets.items()):
             write_all(sql, rows)
-            due += len(rows)
-        if self._total() - before != due:
+            expected += len(rows)
+        if self._total() - before != expected:
             raise _RowCountMismatch
         for sql, rows in self._drops.items():
             write_all(sql, rows)
@@ -282,7 +287,7 @@ class Applier:
         if work.is_new_work and self._is_full():
             return ChangeFailure(StoreFull(_DISK_FULL))
         plain = work.plain()
-        refusal = self._check_guards(plain.guards) or self._put(plain.writes)
+        refusal = self._check_guards(plain.guards) or self._write(plain.writes)
         if refusal is None:
             self._change_ids.append(work.id)
         return refusal
@@ -313,7 +318,7 @@ class Applier:
                 return CommitRefusal(guard, self._find(guard.table, guard.key))
         return None
 
-    def _put(self, writes: tuple[Put | Set | Drop, ...]) -> CommitRefusal | None:
+    def _write(self, writes: tuple[Put | Set | Drop, ...]) -> CommitRefusal | None:
         """Insert new rows, then write the others; a refused insert undoes those before it."""
         execute, changes, puts = self._cursor.execute, self._changes, self._statements.puts
         put_values: list[list[Any]] = []
@@ -330,9 +335,11 @@ class Applier:
             put_values.append(values)
             if changes() != 1:
                 return self._undo_puts(writes, put_values)
-        return self._set(others, is_first_write=not put_values) if others else None
+        return self._update_and_delete(others, is_first_write=not put_values) if others else None
 
-    def _set(self, writes: list[Set | Drop], *, is_first_write: bool) -> CommitRefusal | None:
+    def _update_and_delete(
+        self, writes: list[Set | Drop], *, is_first_write: bool
+    ) -> CommitRefusal | None:
         """Update rows, then delete rows; `is_first_write` while this change has written nothing."""
         execute, changes, sets = self._cursor.execute, self._changes, self._statements.sets
         drops: list[Drop] = []
@@ -405,9 +412,9 @@ class Applier:
 
     def _is_full(self) -> bool:
         """Whether free space is below the reserve; checked at most once a batch."""
-        if self._full is None:
-            self._full = self._room() < RESERVE_BYTES
-        return self._full
+        if self._is_disk_full is None:
+            self._is_disk_full = self._free_bytes() < RESERVE_BYTES
+        return self._is_disk_full
 
 
 _DISK_FULL = (

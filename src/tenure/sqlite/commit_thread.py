@@ -21,7 +21,7 @@ class Flush(Protocol):
         ...
 
 
-class InThread:
+class FlushThread:
     """One thread for each file, started at first use: a slow disk does not block the event loop."""
 
     def __init__(self, name: str) -> None:
@@ -46,22 +46,22 @@ class InThread:
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             loop, work, on_done = item
-            error = outcome(work)
+            error = run_catching(work)
             with suppress(RuntimeError):  # the loop has ended: no caller waits any more
                 loop.call_soon_threadsafe(on_done, error)
 
 
-class Inline:
+class InlineFlush:
     """Runs on the event loop, without a thread, so that a seeded loop controls every step."""
 
     def __call__(self, work: Work, on_done: Done) -> None:
-        asyncio.get_running_loop().call_soon(on_done, outcome(work))
+        asyncio.get_running_loop().call_soon(on_done, run_catching(work))
 
     def close(self) -> None:
         """Do nothing: there is no thread."""
 
 
-def outcome(work: Work) -> BaseException | None:
+def run_catching(work: Work) -> BaseException | None:
     """Run `work` and return its error, of any type; None if it succeeded."""
     try:
         work()

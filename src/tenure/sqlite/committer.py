@@ -36,15 +36,16 @@ _Answer = asyncio.Future[Any]
 _Item = tuple[Change | BatchWork, _Answer]
 
 
-def _unlimited_room() -> int:
+def _unlimited_bytes() -> int:
     return RESERVE_BYTES
 
 
 class Committer:
     """Writes changes to one connection; each caller is answered when its batch is durable.
 
-    `tables` are the tables that changes may name; the file also has `batch` and `counter`.  `room`
-    returns the free bytes of the disk.  `on_durable` is called after each durable batch.
+    `tables` are the tables that changes may name; the file also has `batch` and `counter`.
+    `free_bytes` returns the free bytes of the disk.  `on_durable` is called after each durable
+    batch.
     """
 
     def __init__(
@@ -53,13 +54,13 @@ class Committer:
         tables: Mapping[str, Shape],
         *,
         flush: Flush,
-        room: Callable[[], int] = _unlimited_room,
+        free_bytes: Callable[[], int] = _unlimited_bytes,
         on_durable: Callable[[], None] | None = None,
     ) -> None:
         self._connection = connection
-        self.room = room
+        self.free_bytes = free_bytes
         self._on_durable = on_durable
-        self._applier = Applier(connection, tables, room=room)
+        self._applier = Applier(connection, tables, free_bytes=free_bytes)
         self._flush = flush
         self._waiting: list[_Item] = []
         self._idle = True
@@ -120,11 +121,11 @@ class Committer:
         try:
             answers = self._write(batch)
         except DISK_ERRORS as error:
-            self._give_up(futures, error)
+            self._fail_batch(futures, error)
         except Exception as error:  # noqa: BLE001 (the slowest method failed too: no change is the cause)
-            self._die(futures, error)
+            self._fail_for_good(futures, error)
         except BaseException as error:
-            self._die(futures, error)
+            self._fail_for_good(futures, error)
             raise
         else:
             done = partial(self._finish_batch, futures, answers)
@@ -172,7 +173,7 @@ class Committer:
         The next batch starts before that, so that these callers run while the disk writes it.
         """
         if error is not None:
-            self._die(futures, error)
+            self._fail_for_good(futures, error)
             return
         try:
             if self._pages < self._pages_due:
@@ -213,25 +214,25 @@ class Committer:
     def _after_checkpoint(self, error: BaseException | None) -> None:
         """Go on after a checkpoint; a failed one lost no commit, but no further commit is tried."""
         if error is not None:
-            self._die([], error)
+            self._fail_for_good([], error)
         else:
             self._continue()
 
     # -------------------------------------------------------------------------------------- errors
 
-    def _give_up(self, futures: list[_Answer], error: apsw.Error) -> None:
+    def _fail_batch(self, futures: list[_Answer], error: apsw.Error) -> None:
         """Fail a batch that the disk refused before COMMIT; nothing of it was stored."""
         try:
             self._roll_back()
         except apsw.Error as worse:
-            self._die(futures, worse)
+            self._fail_for_good(futures, worse)
             return
         asyncio.get_running_loop().call_soon(self._continue)
         for future in futures:
             if not future.done():
                 future.set_exception(_store_error(error))
 
-    def _die(self, futures: list[_Answer], error: BaseException) -> None:
+    def _fail_for_good(self, futures: list[_Answer], error: BaseException) -> None:
         """Refuse everything after an unknown outcome, and leave the WAL for recovery."""
         sentence = (
             f"The store failed while it committed ({error}): whether the last changes were stored"

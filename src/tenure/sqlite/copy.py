@@ -18,10 +18,10 @@ STEP_PAGES = 1_000
 
 async def copy_file(source: Path, target: Path) -> None:
     """Copy `source` to `target`, which must not exist; the event loop is not blocked."""
-    await asyncio.to_thread(copy_now, source, target)
+    await asyncio.to_thread(copy_file_blocking, source, target)
 
 
-def copy_now(source: Path, target: Path) -> None:
+def copy_file_blocking(source: Path, target: Path) -> None:
     """Copy `source` to `target` in this thread."""
     if target.exists():
         raise StoreError(

@@ -44,7 +44,7 @@ class OpenFile:
         self._readers.append(reader)
         return reader
 
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         """Free bytes on the file's disk; 0 on a file system that has become read-only."""
         disk = os.statvfs(self.path.parent)
         return 0 if disk.f_flag & os.ST_RDONLY else disk.f_bavail * disk.f_frsize

@@ -34,7 +34,7 @@ from tenure.core.records.table import Shape
 from tenure.ports.clock import Clock
 from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
 from tenure.ports.store import Change, CommitRefusal, Drop, Header, Is, Key, Put, Row, Set, Value
-from tenure.sqlite.commit_thread import Flush, InThread
+from tenure.sqlite.commit_thread import Flush, FlushThread
 from tenure.sqlite.committer import Committer
 from tenure.sqlite.gate import OpenFile, open_file
 from tenure.sqlite.migrations import Migration, read_migrations
@@ -57,8 +57,8 @@ Parameters = Mapping[str, Value] | Sequence[Value]
 
 _BURNED_VALUES = (BURNED, "{}", "{}")
 """State, spec and reference of a burned key."""
-_NEW = Header("resource", RESOURCE.key, RESOURCE.columns, adds=True)
-_OWNED = (
+_INSERT_HEADER = Header("resource", RESOURCE.key, RESOURCE.columns, adds=True)
+_LIST_OWNED = (
     "SELECT rowid, key, agent, generation, since FROM resource"
     " WHERE plane = ? AND state = 'PRESENT' AND rowid > ? ORDER BY rowid LIMIT ?"
 )
@@ -176,7 +176,7 @@ class Holdings:
     async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Every resource of this plane, oldest first, read in pages; other tasks run in between."""
         after = 0
-        while page := self.read(_OWNED, (plane, after, OWNED_PAGE)):
+        while page := self.read(_LIST_OWNED, (plane, after, OWNED_PAGE)):
             for after, key, agent, generation, since in page:  # noqa: B007 (start of the next page)
                 yield OwnedResource(key, agent, generation, since)
             if len(page) < OWNED_PAGE:
@@ -193,7 +193,7 @@ class Holdings:
 
     def read(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """The committed rows of a query; it blocks the event loop, so they must be few."""
-        reader = self._opened().reader
+        reader = self._get_open().reader
         try:
             return reader.execute(sql, parameters).fetchall()
         except apsw.Error as error:
@@ -206,7 +206,7 @@ class Holdings:
 
         Raises Rejected for a change that can never be written, such as a value of a wrong type.
         """
-        opened = self._opened()
+        opened = self._get_open()
         try:
             return await opened.committer.commit(change)
         except CommitUnknown as error:
@@ -254,9 +254,9 @@ class Holdings:
         line = (key.text, *owner, state, 1, spec, reference, self.now())
         # Removals may use the reserved disk space; new resources may not.
         change = _change((), (), parts, is_new_work=state == PRESENT)
-        return replace(change, headers=(_NEW,), lines=(line,))
+        return replace(change, headers=(_INSERT_HEADER,), lines=(line,))
 
-    def _opened(self) -> _OpenHoldings:
+    def _get_open(self) -> _OpenHoldings:
         """The open file; it is opened again after a failed COMMIT."""
         if self._is_closed:
             raise Unavailable("The provider's file is closed: nothing was read or written.")
@@ -280,22 +280,24 @@ def open_holdings(
     application_id: int,
     clock: Clock,
     flush: Flush | None = None,
-    room: Callable[[], int] | None = None,
+    free_bytes: Callable[[], int] | None = None,
 ) -> Holdings:
     """Open the provider's file, creating it if needed, and lock it until `close`.
 
     `migrations` and `tables` are the provider's own, in addition to `resource`; `flush` runs
-    COMMIT, by default in a thread for this file; `room` returns the free bytes of its disk. Raises
-    a StoreError that names the problem.
+    COMMIT, by default in a thread for this file; `free_bytes` returns the free bytes of its disk.
+    Raises a StoreError that names the problem.
     """
     steps = provider_migrations(migrations.parent)
     tables = {"resource": RESOURCE, **tables}
-    running = InThread(f"commit {Path(path).name}") if flush is None else flush
+    commit_thread = FlushThread(f"commit {Path(path).name}") if flush is None else flush
 
     def open_again() -> _OpenHoldings:
         file = open_file(path, steps, application_id=application_id)
         try:
-            committer = Committer(file.writer, tables, flush=running, room=room or file.room)
+            committer = Committer(
+                file.writer, tables, flush=commit_thread, free_bytes=free_bytes or file.free_bytes
+            )
             return _OpenHoldings(file, committer, file.reader().cursor())
         except BaseException as error:
             file.close()
@@ -303,7 +305,7 @@ def open_holdings(
                 raise StoreError(f"{file.path} cannot be used ({error}).") from None
             raise
 
-    return Holdings(open_again, tables=tables, clock=clock, flush=running)
+    return Holdings(open_again, tables=tables, clock=clock, flush=commit_thread)
 
 
 def provider_migrations(provider: Path) -> list[Migration]:
@@ -390,11 +392,11 @@ def _is_foreign(key: ResourceKey, row: Row) -> bool:
 
 
 def _foreign_error(key: ResourceKey) -> Rejected:
-    return Rejected(f"{key.text} is held by another owner and was left alone.")
+    return Rejected(f"{key.text} belongs to another owner and was not changed.")
 
 
 def _contention_error(key: ResourceKey) -> Unavailable:
-    return Unavailable(f"Too many write {key.text} at the same time: nothing was written.")
+    return Unavailable(f"Too many concurrent writes of {key.text}: nothing was written.")
 
 
 def _decode(text: str) -> dict[str, object]:

@@ -13,16 +13,16 @@ from tenure.core.errors import StoreError, StoreForeign, StoreLocked, StoreNewer
 MAGIC = b"SQLite format 3\0"
 HEADER_BYTES = 100
 MOUNTS = Path("/proc/self/mountinfo")
-NETWORK = frozenset({
+NETWORK_FILE_SYSTEMS = frozenset({
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "drvfs", "gfs2", "glusterfs", "lustre",
     "ncpfs", "nfs", "nfs4", "ocfs2", "prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs",
 })  # fmt: skip
 """File systems whose locks or flushes depend on another machine; every FUSE name counts too."""
 
 
-MOVED = int.from_bytes(b"Tnmv", "big")
+MOVED_APPLICATION_ID = int.from_bytes(b"Tnmv", "big")
 """The application id of a file whose records were moved to another store."""
-MOVED_NOTE = ".moved"
+MOVED_NOTE_SUFFIX = ".moved"
 """Suffix of the file that names the other store."""
 
 
@@ -63,11 +63,11 @@ def check_header(path: Path, *, application_id: int, version: int) -> None:
 
 def check_owner(path: Path, header: FileHeader, *, application_id: int, version: int) -> None:
     """Refuse as `check_header` does, for a header that was read before."""
-    if header.application_id == MOVED:
-        note = Path(f"{path}{MOVED_NOTE}")
-        there = note.read_text(encoding="utf-8").strip() if note.exists() else "another store"
+    if header.application_id == MOVED_APPLICATION_ID:
+        note = Path(f"{path}{MOVED_NOTE_SUFFIX}")
+        new_place = note.read_text(encoding="utf-8").strip() if note.exists() else "another store"
         raise StoreForeign(
-            f"{path} was moved to {there}: nothing was touched."
+            f"{path} was moved to {new_place}: nothing was touched."
             " Name that place: tenure up --store URL."
         )
     if header.application_id != application_id:
@@ -88,12 +88,12 @@ def check_location(path: Path, *, mounts: Path = MOUNTS) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise StoreError(
-            f"There is no folder {folder}: nothing was made. Make it, or name another."
+            f"There is no folder {folder}: nothing was created. Create it, or name another."
         )
     if path.exists() and not path.is_file():
         raise StoreForeign(f"{path} is not a file: nothing was touched. Name another file.")
     kind = file_system(folder, mounts=mounts)
-    if kind in NETWORK or kind.split(".")[0] in {"fuse", "fuseblk"}:
+    if kind in NETWORK_FILE_SYSTEMS or kind.split(".")[0] in {"fuse", "fuseblk"}:
         raise StoreUnsafe(
             f"{folder} is on a network file system ({kind}), where a commit may not survive a"
             " crash: nothing was touched. Keep the store on a local disk."
@@ -117,14 +117,14 @@ def file_system(folder: Path, *, mounts: Path = MOUNTS) -> str:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return ""
-    best, kind = "", ""
+    deepest, kind = "", ""
     for line in lines:
         fields = line.split(" ")
         point = _unescape(fields[4])
         inside = point == "/" or folder == Path(point) or folder.is_relative_to(point)
         # Of two mounts on one point the later covers the earlier.
-        if inside and len(point) >= len(best):
-            best, kind = point, fields[fields.index("-") + 1]
+        if inside and len(point) >= len(deepest):
+            deepest, kind = point, fields[fields.index("-") + 1]
     return kind
 
 
@@ -148,7 +148,7 @@ class Lock:
             descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreUnsafe(
-                f"{name} cannot be made ({error.strerror}): {path} was not touched."
+                f"{name} cannot be created ({error.strerror}): {path} was not touched."
                 " Make the folder writable."
             ) from None
         try:

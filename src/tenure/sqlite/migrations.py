@@ -1,7 +1,7 @@
-"""Numbered files that make and change a file's tables: `0001_pre_kernel.sql`, forward only.
+"""Applies the numbered migrations of an SQLite file: `0001_pre_kernel.sql`, forward only.
 
-`pre` runs before the code that needs it, `post` after the last code that does not; a single process
-runs both when it opens its file.
+A `pre` migration runs before the code that needs it is started, a `post` migration after the code
+that cannot work with it has ended.  A process that opens its file runs both kinds.
 
 `user_version` is the number of the last migration that older code cannot work with: a release opens
 a file only if it knows this number.  A `pre` migration that begins with `-- Only adds:` may only
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import apsw
 
 _NAME = re.compile(r"(\d{4})_(?:pre|post)_[a-z0-9_]+\.sql")
-_ADDS = re.compile(
+_ADDING_STATEMENT = re.compile(
     r"create\s+table\s|create\s+index\s"
     r"|alter\s+table\s+\w+\s+add\s+column\s+\w+\s+(?:double\s+precision|\w+)"
     r"(?:\s+collate\s+\S+)?(?:\s+default\s+\S+)?$",
@@ -37,7 +37,7 @@ class Migration(NamedTuple):
     sql: str
 
     @property
-    def adds(self) -> bool:
+    def only_adds(self) -> bool:
         """Whether older code can still use the file: a `pre` migration that only adds."""
         return self.sql.startswith(ONLY_ADDS)
 
@@ -52,18 +52,18 @@ def read_migrations(folder: Path) -> list[Migration]:
                 f"{path.name} is not migration {len(found) + 1:04} (NNNN_pre|post_name.sql)"
             )
         one = Migration(len(found) + 1, path.stem, path.read_text(encoding="utf-8"))
-        if one.adds and not ("_pre_" in one.name and _only_adds(one.sql)):
-            raise ValueError(f"{path.name} does more than add, or is no pre")
+        if one.only_adds and not ("_pre_" in one.name and _only_adds(one.sql)):
+            raise ValueError(f"{path.name} does more than add, or is not a pre migration")
         found.append(one)
     return found
 
 
 def _only_adds(sql: str) -> bool:
-    bare = re.sub(r"--[^\n]*", "", sql)
-    new = re.findall(r"create\s+table\s+(\w+)", bare, re.IGNORECASE)
-    fills = re.compile(rf"insert\s+into\s+(?:{'|'.join(new) or '$'})\s", re.IGNORECASE)
-    statements = [one.strip() for one in bare.split(";") if one.strip()]
-    return all(_ADDS.match(one) or fills.match(one) for one in statements)
+    statements_text = re.sub(r"--[^\n]*", "", sql)
+    new_tables = re.findall(r"create\s+table\s+(\w+)", statements_text, re.IGNORECASE)
+    fills = re.compile(rf"insert\s+into\s+(?:{'|'.join(new_tables) or '$'})\s", re.IGNORECASE)
+    statements = [one.strip() for one in statements_text.split(";") if one.strip()]
+    return all(_ADDING_STATEMENT.match(one) or fills.match(one) for one in statements)
 
 
 def last_migration(connection: apsw.Connection) -> int:
@@ -83,7 +83,7 @@ def migrate(connection: apsw.Connection, migrations: list[Migration]) -> list[st
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(migration.sql)
-            if migration.adds:
+            if migration.only_adds:
                 connection.execute(CREATE_MIGRATION_TABLE)
                 connection.execute(
                     "INSERT INTO migration VALUES (?, ?)", (migration.number, migration.name)

@@ -13,7 +13,7 @@ from tenure.core.errors import Defect
 from tenure.core.records.table import Shape
 from tenure.ports.store import Header, HeaderGuard, Key, Value
 
-Named = tuple[str, ...]
+TableColumns = tuple[str, ...]
 """A table and some of its columns."""
 T = TypeVar("T")
 
@@ -66,11 +66,13 @@ class Statements:
         # SQLite uses a partial index only if its condition is in the SQL, so None is never bound.
         terms = [f"{name} IS NULL" if one is None else f"{name}=?" for name, one in columns.items()]
         if after:
-            key = self.beyond(table, columns, self._tables[table].key[: len(after)])
+            key = self.key_after(table, columns, self._tables[table].key[: len(after)])
             terms.append(f"({','.join(key)}) > ({','.join('?' * len(key))})")
         return " WHERE " + " AND ".join(terms) if terms else ""
 
-    def beyond(self, table: str, columns: Mapping[str, Value], after: Sequence[T]) -> tuple[T, ...]:
+    def key_after(
+        self, table: str, columns: Mapping[str, Value], after: Sequence[T]
+    ) -> tuple[T, ...]:
         """The part of a key after the columns whose values are fixed.
 
         If the whole key were compared, SQLite would find the rows by the values and skip them one
@@ -119,7 +121,7 @@ class Statements:
         values = ",".join(f"{column}=?" for column in columns)
         return f"UPDATE {table} SET {values}{self._where(table)}"
 
-    def of_lines(self, header: Header) -> str:
+    def line_statement(self, header: Header) -> str:
         """SQL that writes a line of this header if its guards hold."""
         table, columns = header.table, header.columns
         self._set(table, columns)  # raises for an unknown table or column

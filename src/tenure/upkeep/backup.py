@@ -21,7 +21,7 @@ from tenure.core.errors import Invalid, StoreError
 from tenure.home.epoch_file import EpochFile
 from tenure.home.shared_settings import SharedSettingsFile
 from tenure.ports.epoch import Memo
-from tenure.sqlite.copy import copy_now
+from tenure.sqlite.copy import copy_file_blocking
 from tenure.upkeep.homes import (
     STORE,
     HomeFile,
@@ -110,7 +110,7 @@ def _write(
         if not source.exists():
             continue
         refuse_foreign(source, file)
-        copy_now(source, partial / file.name)
+        copy_file_blocking(source, partial / file.name)
         backup_files[file.name] = one = _seal(partial / file.name)
         report(f"{file.name}: {one.size / (1 << 20):.1f} MiB, {sum(one.rows.values())} rows")
     memo, shared = EpochFile(home).read() or Memo(), SharedSettingsFile(home).read()

@@ -37,7 +37,7 @@ Record = tuple[Value, ...]
 class MoveTarget(Protocol):
     """A database that records are moved to."""
 
-    def shown(self) -> str:
+    def display(self) -> str:
         """Its address without the password."""
         ...
 
@@ -49,7 +49,7 @@ class MoveTarget(Protocol):
         """The key of the last row moved so far; empty if none was."""
         ...
 
-    async def take(self, table: str, records: Sequence[Record], last: Key) -> None:
+    async def insert(self, table: str, records: Sequence[Record], last: Key) -> None:
         """Store these rows and their last key in one transaction."""
         ...
 
@@ -88,14 +88,14 @@ async def move(
         comparisons = [await _compare(reader, target, table) for table in MOVED_TABLES]
         if differ := differing(comparisons):
             raise StoreError(
-                f"{target.shown()} is not what {source} holds, in {', '.join(differ)}: the file is"
-                " as it was and stays the plane's. Empty that schema, and move again."
+                f"{target.display()} differs from {source} in {', '.join(differ)}: the file was not"
+                " changed and is still the plane's store. Empty that schema, and move again."
             )
         counters = reader.execute("SELECT name, value FROM counter ORDER BY name").fetchall()
         counter_values = [(str(name), int(str(value))) for name, value in counters]
         await target.end(counter_values, names)
         report(f"{sum(one.rows for one in comparisons)} rows are the same on both sides")
-        _mark(opened, target.shown())
+        _mark(opened, target.display())
     finally:
         opened.close()
     return comparisons
@@ -117,7 +117,7 @@ def differing(comparisons: Sequence[TableComparison]) -> list[str]:
 async def _begin(source: Path, target: MoveTarget) -> None:
     """Start the move on the target, or continue it."""
     note = Path(f"{source}.moving")
-    move, is_new = _move_id(source, note, target.shown())
+    move, is_new = _move_id(source, note, target.display())
     try:
         await target.begin(move)
     except StoreForeign:
@@ -153,7 +153,7 @@ async def _copy(reader: apsw.Connection, target: MoveTarget, table: str, report:
     moved = 0
     while records := _page(reader, table, after):
         after = _key(table, records[-1])
-        await target.take(table, records, after)
+        await target.insert(table, records, after)
         moved += len(records)
     report(f"{table}: {moved} rows moved")
 
@@ -210,6 +210,6 @@ def _key(table: str, record: Record) -> Key:
 
 def _mark(opened: OpenFile, address: str) -> None:
     """Mark the file as moved: first write the target's address, then the application id."""
-    replace_atomically(Path(f"{opened.path}{location.MOVED_NOTE}"), f"{address}\n")
-    opened.writer.pragma("application_id", location.MOVED)
+    replace_atomically(Path(f"{opened.path}{location.MOVED_NOTE_SUFFIX}"), f"{address}\n")
+    opened.writer.pragma("application_id", location.MOVED_APPLICATION_ID)
     opened.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

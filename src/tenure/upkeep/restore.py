@@ -19,7 +19,7 @@ from tenure.core.errors import StoreError
 from tenure.home.epoch_file import EpochFile
 from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.ports.epoch import Memo
-from tenure.sqlite.copy import copy_now
+from tenure.sqlite.copy import copy_file_blocking
 from tenure.sqlite.gate import open_file
 from tenure.sqlite.location import Lock
 from tenure.upkeep import backup
@@ -70,7 +70,7 @@ def restore(
                 continue  # the store is not in the home
             if file.name != STORE and is_sound(path, file):
                 stayed.append(file.name)
-                copy_now(path, aside / file.name)
+                copy_file_blocking(path, aside / file.name)
             elif file.name in manifest.files:
                 replaced.append(file.name)
                 _replace(source / file.name, path, aside, file)
@@ -138,7 +138,7 @@ def _replace(source: Path, path: Path, aside: Path, file: HomeFile) -> None:
     new = path.with_name(path.name + NEW)
     for end in (*ENDS, ".lock"):
         Path(f"{new}{end}").unlink(missing_ok=True)
-    copy_now(source, new)
+    copy_file_blocking(source, new)
     new.chmod(0o600)
     _migrate_copy(new, file)
     for end in ENDS:

@@ -31,7 +31,7 @@ class SharedStoreReport(NamedTuple):
 
     home: str
     """The name of the home that it belongs to; empty if it has none."""
-    lacks: Sequence[Migration]
+    missing: Sequence[Migration]
     open_plans: Sequence[tuple[str, str | None, int]]
     """Each plan of open operations: its digest, its body if it is stored, their number."""
 
@@ -82,7 +82,7 @@ def inspect_home(
     if elsewhere and shared_store is not None:
         _refuse_other_home(home, shared_store)
         open_count, missing = _compare_plans(shared_store.open_plans, catalogue)
-        pending += [Pending("the store", one.name, one.adds) for one in shared_store.lacks]
+        pending += [Pending("the store", one.name, one.only_adds) for one in shared_store.missing]
         unread_store = ""
     for file in files:
         path = home / file.name
@@ -98,7 +98,9 @@ def inspect_home(
             refusals.append(str(error))
             continue
         pending += [
-            Pending(file.name, one.name, one.adds) for one in file.migrations if one.number > last
+            Pending(file.name, one.name, one.only_adds)
+            for one in file.migrations
+            if one.number > last
         ]
     return UpgradeReport(pending, open_count, sorted(missing), refusals, unread_store)
 

@@ -56,4 +56,4 @@ async def _refuse_unrelated(settings: Settings, home: Path) -> None:
 def _has_records(file: Path) -> bool:
     """Whether the file is a store whose records were not moved elsewhere."""
     header = location.read_header(file) if file.is_file() else None
-    return header is not None and header.application_id != location.MOVED
+    return header is not None and header.application_id != location.MOVED_APPLICATION_ID

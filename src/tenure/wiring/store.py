@@ -43,7 +43,7 @@ async def probe_replication(settings: Settings) -> tuple[bool, str, str]:
     """Whether acknowledged commits survive a failover, what was found, and advice."""
     with extra("postgres"):
         from tenure.adapters.store import postgres
-    return await postgres.look_at_replication(settings.store)
+    return await postgres.inspect_replication(settings.store)
 
 
 async def names_in_store(settings: Settings) -> Mapping[str, str]:
@@ -66,4 +66,4 @@ def store_without_password(settings: Settings) -> str:
         return ""
     with extra("postgres"):
         from tenure.adapters.store.postgres.server import read_address
-    return read_address(settings.store).shown()
+    return read_address(settings.store).display()

@@ -50,10 +50,10 @@ def plans_of_agents() -> Iterable[Plan]:
 async def move_store(source: Path, url: str, *, report: Report) -> list[TableComparison]:
     """Move an embedded store to a PostgreSQL; returns the comparison of each table."""
     with extra("postgres"):
-        from tenure.adapters.store.postgres.landing import landing
+        from tenure.adapters.store.postgres.move_target import open_move_target
     shared = SharedSettingsFile(source.parent).read()
     names = {} if shared is None else {HOME_ROW[0]: shared.home}
-    async with landing(url) as target:
+    async with open_move_target(url) as target:
         return await move(source, target, files_of_a_home()[0], names=names, report=report)
 
 

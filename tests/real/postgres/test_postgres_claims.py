@@ -64,7 +64,7 @@ async def is_waited_for(holder: asyncpg.Connection) -> bool:
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim that is held up is not begun anew."""
-    monkeypatch.setitem(server.SESSION, "lock_timeout", "120s")
+    monkeypatch.setitem(server.SESSION_SETTINGS, "lock_timeout", "120s")
 
 
 async def recorded_meanwhile(
@@ -116,7 +116,7 @@ def test_ablation_an_intent_that_a_claim_did_not_see_is_left_to_the_dead(
 
 @pytest.fixture
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(server.SESSION, "lock_timeout", "0.3s")
+    monkeypatch.setitem(server.SESSION_SETTINGS, "lock_timeout", "0.3s")
 
 
 async def claimed_beside_a_held_intent(url: str, *, ablate: str = "") -> None:
@@ -148,6 +148,6 @@ def test_an_operation_of_which_a_stranger_holds_an_intent_is_left_and_the_others
 
 @pytest.mark.usefixtures("_hasty")
 def test_ablation_a_claim_that_waits_for_an_intent_gets_nothing(postgres_url: str, tally) -> None:
-    with pytest.raises(StoreError, match="somebody holds a row of this"):
+    with pytest.raises(StoreError, match="another session has locked a row of this"):
         asyncio.run(claimed_beside_a_held_intent(postgres_url, ablate=NOT_HELD))
     tally.add("ablations")

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.timeout(300)  # the first one starts the server
 
 
 class PostgresStores:
-    def __init__(self, url: str, lanes: postgres.Lanes) -> None:
+    def __init__(self, url: str, pool: postgres.PoolSettings) -> None:
         self.url = url
-        self.lanes = lanes
+        self.pool = pool
         self.full = False
         self.proxies: dict[int, Proxy] = {}
 
@@ -34,8 +34,8 @@ class PostgresStores:
             near,
             clock=clock,
             entropy=SystemEntropy(),
-            lanes=self.lanes,
-            room=self.room,
+            pool=self.pool,
+            free_bytes=self.free_bytes,
             own_clock=True,
         )
         self.proxies[id(store)] = proxy
@@ -45,7 +45,7 @@ class PostgresStores:
         for proxy in self.proxies.values():
             await proxy.__aexit__(None, None, None)
 
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         return RESERVE_BYTES - self.full
 
     def fill(self, *, full: bool) -> None:
@@ -77,8 +77,8 @@ class TestPostgresStore(StoreContract):
         name, writers = WHERE[request.param]
         server = request.getfixturevalue(name)
         url = f"{server.url}?schema=t_{secrets.token_hex(6)}"
-        lanes = postgres.Lanes(writers=writers, patience_seconds=0.3)
-        stores = PostgresStores(url, lanes)
+        pool = postgres.PoolSettings(writers=writers, patience_seconds=0.3)
+        stores = PostgresStores(url, pool)
         yield stores
         running.run(stores.close())
         tally.add(f"store_promises_on_postgres_{server.version}")

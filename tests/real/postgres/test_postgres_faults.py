@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 
 from tenure import Plan, provided
-from tenure.adapters.store.postgres import committer, server
+from tenure.adapters.store.postgres import server, writer_sessions
 from tenure.app.safety.write_probe import WriteProbe, until_answered
 from tenure.core.errors import StoreError, StoreFull
 from tenure.core.events import EPOCH_SPAN
@@ -141,7 +141,7 @@ def test_a_plane_whose_server_has_become_a_standby_says_so(
 def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
     own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committer, "FULL_SECONDS", 5.0)
+    monkeypatch.setattr(writer_sessions, "FULL_SECONDS", 5.0)
 
     async def scenario(folder: str) -> None:
         await execute(
@@ -163,7 +163,7 @@ def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
                     await store.commit(Change("", (), (large,), is_new_work=True))
                 except StoreFull as error:
                     full = str(error)
-            assert "is full: this was not kept" in full
+            assert "is full: this was not stored" in full
             assert await store.write_problem() == "the disk of the PostgreSQL server is full"
             with pytest.raises(StoreFull, match="Work accepted before is not affected"):
                 await store.commit(Change("", (), (operation("new"),), is_new_work=True))
@@ -195,7 +195,7 @@ def test_a_server_that_answers_before_it_has_flushed_is_made_to_wait(
     async def scenario() -> str:
         await execute(own_postgres, "ALTER DATABASE postgres SET synchronous_commit = off")
         async with open_store(own_postgres.url + SCHEMA, writers=1) as store:
-            session = await store._committer._session(0)
+            session = await store._committer._writers._get_session(0)
             return str(await session.connection.fetchval("SHOW synchronous_commit"))
 
     assert asyncio.run(scenario()) == "on"
@@ -291,14 +291,14 @@ ADDRESS = server.read_address("postgresql://ann:hush@db/plane")
     [
         (asyncpg.InvalidPasswordError("no"), "refuses the user or the password"),
         (asyncpg.InvalidCatalogNameError("no"), "createdb"),
-        (asyncpg.DiskFullError("no"), "Make room there"),
+        (asyncpg.DiskFullError("no"), "Free space there"),
         (asyncpg.ReadOnlySQLTransactionError("no"), "it is read-only"),
         (asyncpg.TooManyConnectionsError("no"), "raise max_connections"),
         (asyncpg.InsufficientPrivilegeError("no"), "grant CREATE and TEMP"),
         (asyncpg.LockNotAvailableError("no"), "pg_stat_activity tells who"),
         (TimeoutError(), "it does not answer"),
         (OSError("no route"), "cannot be reached (no route)"),
-        (asyncpg.PostgresError("odd"), "it says: odd"),
+        (asyncpg.PostgresError("odd"), "it reports: odd"),
         (StoreError("as it is"), "as it is"),
     ],
 )

@@ -83,7 +83,7 @@ def test_synchronous_commit_off_is_set_on_for_what_we_write(own_postgres) -> Non
     async def scenario() -> None:
         async with open_store(own_postgres.url) as store:
             await store.commit(Change("", (), (operation("a"),)))
-            session = next(filter(None, store._committer._lanes))
+            session = next(filter(None, store._committer._writers._sessions))
             assert await session.connection.fetchval("SHOW synchronous_commit") == "on"
 
     asyncio.run(scenario())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tenure.adapters.store.postgres import committer, parts
+from tenure.adapters.store.postgres import parts, writer_sessions
 from tenure.adapters.store.postgres.functions import Functions
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.records import JournalRecord, OperationRecord
@@ -66,7 +66,7 @@ def test_ablation_without_the_lookup_it_is_repeated_and_refused(
     async def never(*_args: object) -> bool:
         return False
 
-    monkeypatch.setattr(committer, "_was_committed", never)
+    monkeypatch.setattr(writer_sessions, "_was_committed", never)
     answer, _ = asyncio.run(answers_lost(postgres_url))
     assert isinstance(answer, CommitRefusal)  # of a change that is there: a lie
     tally.add("ablations")
@@ -139,7 +139,7 @@ def test_a_server_that_stays_away_is_told_as_what_is_known(postgres_url: str) ->
             await store.commit(Change("", (), (operation("a"),)))
             proxy.behaviour = Behaviour(refuses=True)
             proxy.cut()
-            with pytest.raises(StoreError, match="Nothing was kept"):  # it was never sent
+            with pytest.raises(StoreError, match="Nothing of this was stored"):  # it was never sent
                 await store.commit(raise_revision(0))
             with pytest.raises(StoreError, match="cannot be reached"):
                 await store.find(OperationRecord, ("a",))
@@ -202,7 +202,9 @@ def test_ablation_without_the_guards_both_win(
 
     def content(self: Functions, shape: Any) -> Any:
         made = check(self, shape)
-        create = made.create.replace("RETURN nullif(concat(so_far, lost), '');", "RETURN so_far;")
+        create = made.create.replace(
+            "RETURN nullif(concat(so_far, refused), '');", "RETURN so_far;"
+        )
         assert create != made.create
         return made._replace(create=create)
 
@@ -251,15 +253,15 @@ def test_rows_are_held_in_one_order_so_nobody_waits_in_a_circle(postgres_url: st
 def test_ablation_without_the_order_they_wait_in_circles(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, tally
 ) -> None:
-    hold = Functions._hold
+    hold = Functions._lock
 
     def anyhow(self: Functions, shape: Any) -> Any:
         made = hold(self, shape)
-        create = made.create.replace(" ORDER BY held.id", "")
+        create = made.create.replace(" ORDER BY existing.id", "")
         assert create != made.create or shape[1] != "operation"
         return made._replace(create=create)
 
-    monkeypatch.setattr(Functions, "_hold", anyhow)
+    monkeypatch.setattr(Functions, "_lock", anyhow)
     dice = random.Random(1)
 
     def in_random_order(rows: Any, **_rest: object) -> list[Any]:

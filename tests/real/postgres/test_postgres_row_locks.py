@@ -72,9 +72,11 @@ def test_whose_row_is_never_let_go_is_told_so(postgres_url: str) -> None:
             other = await stranger(postgres_url)
             async with other.transaction():
                 await other.execute("SELECT 1 FROM operation WHERE id = $1 FOR UPDATE", HELD)
-                with pytest.raises(StoreError, match="somebody holds a row of this") as caught:
+                with pytest.raises(
+                    StoreError, match="another session has locked a row of this"
+                ) as caught:
                     await store.commit(raise_revision(HELD, 0))
-                assert "Nothing was kept of this" in str(caught.value)
+                assert "Nothing of this was stored" in str(caught.value)
             await other.close()
 
     asyncio.run(scenario())
@@ -88,7 +90,7 @@ def test_a_close_waits_for_what_waits_for_a_row(postgres_url: str) -> None:
             async with other.transaction():
                 await other.execute("SELECT 1 FROM operation WHERE id = $1 FOR UPDATE", HELD)
                 waiting = asyncio.ensure_future(store.commit(raise_revision(HELD, 0)))
-                await eventually(lambda: bool(store._committer._aside))
+                await eventually(lambda: bool(store._committer._locked_items))
                 closing = asyncio.ensure_future(store.close())
                 await asyncio.sleep(0)
                 with pytest.raises(StoreClosed):
@@ -130,7 +132,7 @@ def test_what_waits_for_a_row_is_told_when_everything_ends(postgres_url: str) ->
             async with other.transaction():
                 await other.execute("SELECT 1 FROM operation WHERE id = $1 FOR UPDATE", HELD)
                 waiting = asyncio.ensure_future(store.commit(raise_revision(HELD, 0)))
-                await eventually(lambda: bool(store._committer._aside))
+                await eventually(lambda: bool(store._committer._locked_items))
                 proxy.behaviour = Behaviour(refuses=True, cut_after_answered=0)
                 with pytest.raises(CommitUnknown):
                     await store.commit(raise_revision("00", 0))

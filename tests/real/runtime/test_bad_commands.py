@@ -52,7 +52,7 @@ def size_of(directory: Path) -> int:
         (agent("silent"), "no process listens", "started"),
         (agent("odd"), "does not answer GET /ping", "started"),
         (program(PRINTS, log_bytes=LOG_BYTES), "not ready after 4 s", "xxxxxxxx"),
-        (agent("missing"), "no-such-program is not to be found on", "in zone local-a"),
+        (agent("missing"), "no-such-program was not found on", "in zone local-a"),
         ({"command": ["/no/such"]}, "/no/such cannot be read in zone local-a", "No such file"),
         ({"command": ["true"], "bundle": "/no/such"}, "bundle: /no/such cannot", "No such file"),
     ],

@@ -64,7 +64,7 @@ def test_what_turns_up_after_it_was_accepted_is_not_started_unseen(runtime, tmp_
     pinned = run(runtime.digest({"command": [str(late)]}))
     late.write_text("#!/bin/sh\nsleep 600\n")
     late.chmod(0o755)
-    with pytest.raises(Rejected, match="looked for when the spec was accepted"):
+    with pytest.raises(Rejected, match="so it was when the spec was accepted"):
         run(runtime.ensure(key(), pinned))
 
 

@@ -138,7 +138,7 @@ def test_what_is_foreign_survives_a_refusal(root, runtime):
 def test_an_agent_stays_in_its_zone(root, runtime):
     reference = start_and_wait(runtime, agent())
     newer = key()._replace(generation=2)
-    with pytest.raises(Rejected, match="stands in local-a"):
+    with pytest.raises(Rejected, match="is in zone local-a"):
         run(runtime.ensure(newer, agent(zone="local-b")))
     assert run(runtime.inspect(key())).reference == reference
     assert not (root / "local-b" / key().text).exists()
@@ -309,7 +309,7 @@ def test_changed_bytes_refuse_to_start(root, runtime, tmp_path):
     start_and_wait(runtime, spec)
     copy.write_text(copy.read_text() + "\n")
     assert run(runtime.ensure(key(), spec))  # what runs is what was accepted
-    with pytest.raises(Rejected, match=r"agent\.py is not what it was"):
+    with pytest.raises(Rejected, match=r"agent\.py has changed since"):
         run(runtime.ensure(key("two"), spec))
     assert run(runtime.inspect(key("two"))).presence is Presence.ABSENT
 
@@ -323,7 +323,7 @@ def test_a_bundle_is_copied_and_a_changed_one_refused(root, runtime, tmp_path):
     spec = run(runtime.digest({"command": command, "bundle": str(bundle)}))
     start_and_wait(runtime, spec)
     (bundle / "inner" / "agent.py").chmod(0o777)
-    with pytest.raises(Rejected, match=r"bundle is not what it was.*delete and create"):
+    with pytest.raises(Rejected, match=r"bundle has changed since.*delete the agent and create"):
         run(runtime.ensure(key("two"), spec))
     assert run(runtime.status(key())).presence is Presence.READY
     shutil.rmtree(bundle)

@@ -280,7 +280,7 @@ def test_a_new_file_is_ours_and_for_our_eyes(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     assert file.writer.pragma("journal_mode") == "wal"
     assert file.writer.pragma("synchronous") == 2
-    assert file.room() > 0
+    assert file.free_bytes() > 0
     file.close()
     file.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.db", "a.db.lock"]

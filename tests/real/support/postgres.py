@@ -13,8 +13,8 @@ from tenure.testing.proxy import Proxy
 @asynccontextmanager
 async def open_store(url: str, **settings: float) -> AsyncIterator[postgres.PostgresStore]:
     """A store on the server itself."""
-    lanes = postgres.Lanes(**settings)  # type: ignore[arg-type]
-    store = await postgres.build(url, clock=SystemClock(), entropy=SystemEntropy(), lanes=lanes)
+    pool = postgres.PoolSettings(**settings)  # type: ignore[arg-type]
+    store = await postgres.build(url, clock=SystemClock(), entropy=SystemEntropy(), pool=pool)
     try:
         yield store
     finally:

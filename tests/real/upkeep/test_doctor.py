@@ -56,10 +56,10 @@ def test_a_store_is_reached_and_left_as_it_is(doctor, postgres_url):
     assert code == 0, found
     release = on(postgres_url, "SHOW server_version")[0][0].split()[0]
     assert found["store"].startswith(f"ok: PostgreSQL {release} at ")
-    assert found["store"].endswith(f"(schema {name}); the first start makes its tables")
+    assert found["store"].endswith(f"(schema {name}); the first start creates its tables")
     assert on(postgres_url, f"SELECT to_regnamespace('{name}')::text")[0][0] is None
     asyncio.run(start(postgres_url))
-    assert doctor("--store", postgres_url)[1]["store"].endswith("its tables are there")
+    assert doctor("--store", postgres_url)[1]["store"].endswith("its tables exist")
     on(postgres_url, "DELETE FROM tenure_migration WHERE number > 1")
     assert "the next start applies" in doctor("--store", postgres_url)[1]["store"]
 

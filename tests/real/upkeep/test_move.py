@@ -33,7 +33,7 @@ HELD = files_of_a_home()[0]
 DYING = """
 import asyncio, os, sys
 from pathlib import Path
-from tenure.adapters.store.postgres.landing import Landing
+from tenure.adapters.store.postgres.move_target import Landing
 from tenure.upkeep import move
 from tenure.wiring import move_store
 move.PAGE, left = 7, int(sys.argv[3])
@@ -202,7 +202,7 @@ def test_an_upgrade_looks_at_a_store_that_was_moved_and_changes_nothing(
 ):
     monkeypatch.setenv("TENURE_STORE", postgres_url)
     SharedSettingsFile(golden).write(
-        SharedSettings("home", server.read_address(postgres_url).shown())
+        SharedSettings("home", server.read_address(postgres_url).display())
     )
     asked = ["upgrade", "--check", "--home", str(golden)]
     assert cli.main(asked) == 1

@@ -292,7 +292,7 @@ async def test_a_long_listing_lets_others_go_on(folder: Path) -> None:
 @scenario
 async def test_a_full_disk_takes_no_new_resource_but_lets_go_of_old_ones(folder: Path) -> None:
     room = 1 << 30
-    holdings = open_small_provider(folder, room=lambda: room)
+    holdings = open_small_provider(folder, free_bytes=lambda: room)
     await ensure(holdings, key("old"))
     room = 0
     with pytest.raises(Unavailable):

@@ -36,13 +36,13 @@ def test_a_line_is_written_by_one_statement_that_looks_at_its_guards() -> None:
         HeaderGuard("other", ("left", "name"), ("size",)),
         HeaderGuard("pair", PAIR, ("note", "left")),
     )
-    assert STATEMENTS.of_lines(Header("pair", PAIR, ("note",), guards=guards)) == (
+    assert STATEMENTS.line_statement(Header("pair", PAIR, ("note",), guards=guards)) == (
         "UPDATE pair SET note=?3 WHERE left=?1 AND right=?2"
         " AND EXISTS(SELECT 1 FROM other WHERE left=?1 AND name=?4 AND size IS ?5)"
         " AND note IS ?6 AND left IS ?7"
     )
     assert (
-        STATEMENTS.of_lines(Header("pair", PAIR, ("size",), adds=True))
+        STATEMENTS.line_statement(Header("pair", PAIR, ("size",), adds=True))
         == "INSERT INTO pair(left,right,size) VALUES(?,?,?) ON CONFLICT DO NOTHING"
     )
 
@@ -93,4 +93,4 @@ def test_names_that_are_in_no_shape_never_become_sql(kind: str, names: tuple[str
 )
 def test_names_of_a_header_that_are_in_no_shape_never_become_sql(header: Header) -> None:
     with pytest.raises(Defect):
-        STATEMENTS.of_lines(header)
+        STATEMENTS.line_statement(header)

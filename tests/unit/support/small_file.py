@@ -8,7 +8,7 @@ import apsw
 
 from tenure.core.records.table import Shape
 from tenure.ports.store import Change, Drop, Is, Next, Put, Set
-from tenure.sqlite.commit_thread import Done, Inline, Work, outcome
+from tenure.sqlite.commit_thread import Done, InlineFlush, Work, run_catching
 from tenure.sqlite.committer import Committer
 
 TABLES = {
@@ -40,7 +40,7 @@ class PausedFlush:
 
     def let_go(self) -> None:
         work, done = self.waiting.pop(0)
-        done(outcome(work))
+        done(run_catching(work))
 
     def fail(self, error: BaseException) -> None:
         _, done = self.waiting.pop(0)
@@ -49,7 +49,7 @@ class PausedFlush:
     def close(self) -> None: ...
 
 
-class CountingFlush(Inline):
+class CountingFlush(InlineFlush):
     def __init__(self) -> None:
         self.flushes = 0
 

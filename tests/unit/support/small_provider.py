@@ -8,7 +8,7 @@ from typing import Any
 from tenure.core.ids import ResourceKey
 from tenure.core.records.table import Shape
 from tenure.ports.store import Drop, Put, Row
-from tenure.sqlite.commit_thread import Done, Inline, Work, outcome
+from tenure.sqlite.commit_thread import Done, InlineFlush, Work, run_catching
 from tenure.sqlite.holdings import Holdings, open_holdings
 from tenure.testing.contracts.store_rows import StoppedClock
 
@@ -22,7 +22,7 @@ CREATE TABLE part (
 APPLICATION_ID = 7
 
 
-class Failing(Inline):
+class Failing(InlineFlush):
     """A COMMIT that a test can let fail, after or without writing."""
 
     def __init__(self) -> None:
@@ -33,13 +33,13 @@ class Failing(Inline):
         if self.fail_after_write is None:
             super().__call__(work, on_done)
             return
-        error = outcome(work) if self.fail_after_write else None
+        error = run_catching(work) if self.fail_after_write else None
         self.fail_after_write = None
         asyncio.get_running_loop().call_soon(on_done, error or OSError("the disk said no"))
 
 
 def open_small_provider(folder: Path, **more: Any) -> Holdings:
-    options: dict[str, Any] = {"flush": Inline(), "application_id": APPLICATION_ID, **more}
+    options: dict[str, Any] = {"flush": InlineFlush(), "application_id": APPLICATION_ID, **more}
     return open_holdings(
         folder / "data" / "it.db",
         migrations=folder / "migrations",

@@ -16,7 +16,9 @@ from tenure.upkeep.upgrade import Pending, SharedStoreReport, inspect_home
 from tenure.wiring import files_of_a_home
 
 FILES = files_of_a_home()
-ADDED = [Pending("tenure.db", one.name, only_adds=True) for one in FILES[0].migrations if one.adds]
+ADDED = [
+    Pending("tenure.db", one.name, only_adds=True) for one in FILES[0].migrations if one.only_adds
+]
 
 
 @pytest.mark.parametrize("name", RELEASES)

@@ -35,7 +35,7 @@ from tenure.ports.store import (
     Store,
 )
 from tenure.sqlite.applier import RESERVE_BYTES
-from tenure.sqlite.commit_thread import Inline
+from tenure.sqlite.commit_thread import InlineFlush
 from tenure.testing import memory_store
 from tenure.testing.contracts.store_lines import INTENT, JOURNAL, OPERATION, OUTBOX
 from tenure.testing.contracts.store_rows import (
@@ -205,7 +205,9 @@ def rows_on_disk(path: Path) -> tuple[dict[str, list[Any]], dict[str, int]]:
 
 async def compare(story: Any, folder: Path) -> None:
     clock, room = StoppedClock(), [0]
-    on_disk = sqlite.build(folder / "a.db", clock=clock, flush=Inline(), room=lambda: room[0])
+    on_disk = sqlite.build(
+        folder / "a.db", clock=clock, flush=InlineFlush(), free_bytes=lambda: room[0]
+    )
 
     def fill_disk(full: bool) -> None:
         room[0] = RESERVE_BYTES - full
@@ -230,14 +232,14 @@ async def compare(story: Any, folder: Path) -> None:
 
 async def compare_with_server(story: Any, url: str) -> None:
     clock, room = StoppedClock(), [0]
-    lanes = postgres.Lanes(writers=2)
+    pool = postgres.PoolSettings(writers=2)
     await postgres_disk.empty(url)
     served = await postgres.build(
         url,
         clock=clock,
         entropy=SystemEntropy(),
-        lanes=lanes,
-        room=lambda: room[0],
+        pool=pool,
+        free_bytes=lambda: room[0],
         own_clock=True,
     )
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tenure.adapters.clock.system import SystemClock
-from tenure.adapters.store.postgres.replication import Standby, judge
+from tenure.adapters.store.postgres.replication import Standby, assess
 from tenure.app.safety import epochs, watermark
 from tenure.app.safety.pause import Pause
 from tenure.core.errors import StoreError, StoreRewound
@@ -159,7 +159,7 @@ ASYNC, POTENTIAL, UNSEEN = Standby("c", "async"), Standby("d", "potential"), Sta
     ],
 )
 def test_which_standbys_have_what_was_acknowledged(names, standbys, keeps_commits, found):
-    judged = judge(names, standbys)
+    judged = assess(names, standbys)
     assert judged.keeps_commits == keeps_commits
     assert found in judged.found
     assert bool(judged.advice) == (not keeps_commits or UNSEEN in standbys)

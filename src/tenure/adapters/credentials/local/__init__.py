@@ -20,7 +20,7 @@ def build(
     *,
     clock: Clock,
     flush: Flush | None = None,
-    room: Callable[[], int] | None = None,
+    free_bytes: Callable[[], int] | None = None,
 ) -> LocalCredentials:
     """Open the file, creating it if needed, and lock it until `close`.
 
@@ -34,6 +34,6 @@ def build(
         application_id=APPLICATION_ID,
         clock=clock,
         flush=flush,
-        room=room,
+        free_bytes=free_bytes,
     )
     return LocalCredentials(holdings, queries)

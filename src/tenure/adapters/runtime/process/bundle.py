@@ -113,20 +113,20 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
-def _pieces(file: io.FileIO, room: int) -> Iterator[bytes]:
-    """The content of a file, up to the first piece that exceeds `room` bytes."""
+def _pieces(file: io.FileIO, bytes_max: int) -> Iterator[bytes]:
+    """The content of a file, up to the first piece that exceeds `bytes_max` bytes."""
     size = 0
-    while size <= room and (piece := cast("bytes | None", file.read(PIECE_BYTES))) != b"":
+    while size <= bytes_max and (piece := cast("bytes | None", file.read(PIECE_BYTES))) != b"":
         if piece is None:
             raise OSError(errno.EAGAIN, "it would block", file.name)
         size += len(piece)
         yield piece
 
 
-def _bytes(path: Path, room: int) -> bytes:
-    """The file's bytes; Invalid if there are more than `room`."""
+def _bytes(path: Path, bytes_max: int) -> bytes:
+    """The file's bytes; Invalid if there are more than `bytes_max`."""
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
-        data = b"".join(_pieces(file, room))
-    if len(data) > room:
-        raise Invalid(f"a bundle has at most {BYTES_MAX} bytes; {path} is past them")
+        data = b"".join(_pieces(file, bytes_max))
+    if len(data) > bytes_max:
+        raise Invalid(f"a bundle has at most {BYTES_MAX} bytes; {path} is beyond that")
     return data

@@ -13,13 +13,9 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from tenure.adapters.runtime.process import groups, proc, recipe, runtime_dir, sandbox
+from tenure.adapters.runtime.process.launcher import Launcher
 from tenure.adapters.runtime.process.ping import Health, ping
-from tenure.adapters.runtime.process.runtime_root import (
-    KeyBusy,
-    Launcher,
-    RuntimeRoot,
-    RuntimeStatus,
-)
+from tenure.adapters.runtime.process.runtime_root import KeyBusy, RuntimeRoot, RuntimeStatus
 from tenure.core.errors import Invalid, OutcomeUnknown, Rejected, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.core.retry import RUNTIME_KEY
@@ -45,7 +41,7 @@ T = TypeVar("T")
 
 
 class ProcessRuntime:
-    """The provider of local runtimes; see the module.
+    """The provider of local runtimes.
 
     `path` is the search path of programs and the PATH of agents; `hidden` are directories that a
     sandboxed agent sees empty; `sandbox` is auto, off, or require.
@@ -77,7 +73,7 @@ class ProcessRuntime:
             end_seconds=end_seconds,
             hidden=tuple(str(one.absolute()) for one in hidden),
             logs_kept=logs_kept,
-            sandbox=_sandbox(sandbox, path),
+            sandbox=_find_sandbox(sandbox, path),
             groups=groups.available(f"tenure-probe-{os.getpid()}"),
         )
         self._root = RuntimeRoot(root.absolute(), zones=zones, launcher=launcher)
@@ -133,15 +129,15 @@ class ProcessRuntime:
 
     def _refuse_plane_paths(self, desired: recipe.Recipe) -> None:
         """Refuse a command or bundle inside the directories that are hidden from agents."""
-        for ours in {self._root.root.resolve(), *map(_real_path, self._root.launcher.hidden)}:
+        for own in {self._root.root.resolve(), *map(_real_path, self._root.launcher.hidden)}:
             for part in desired.command:
-                if part.startswith("/") and _real_path(part).is_relative_to(ours):
-                    raise Invalid(f"command: {part} lies in the control plane's own directory")
+                if part.startswith("/") and _real_path(part).is_relative_to(own):
+                    raise Invalid(f"command: {part} is in the control plane's own directory")
             bundle = _real_path(desired.bundle) if desired.bundle else None
-            if bundle and (bundle.is_relative_to(ours) or ours.is_relative_to(bundle)):
+            if bundle and (bundle.is_relative_to(own) or own.is_relative_to(bundle)):
                 raise Invalid(
-                    f"bundle: {desired.bundle} and the control plane's own {ours} are one in the"
-                    " other; move one"
+                    f"bundle: {desired.bundle} contains or is inside the plane's own directory"
+                    f" {own}; move one of them"
                 )
 
     async def status(self, key: ResourceKey) -> Status:
@@ -156,12 +152,12 @@ class ProcessRuntime:
         while True:
             status = await self._status(files)
             now = self._clock.monotonic()
-            left = started_at + seconds - now
-            if status.presence is not Presence.STARTING or left <= 0:
+            remaining = started_at + seconds - now
+            if status.presence is not Presence.STARTING or remaining <= 0:
                 self._schedule_prefork()
                 return await self._with_last_lines(key, status)
-            waited = PAUSE_SHARE * (now - started_at)
-            pause = min(max(waited, RUNTIME_KEY.first_seconds), RUNTIME_KEY.cap_seconds, left)
+            share = PAUSE_SHARE * (now - started_at)
+            pause = min(max(share, RUNTIME_KEY.first_seconds), RUNTIME_KEY.cap_seconds, remaining)
             await self._clock.sleep(pause)
             if now - inspected_at > STATUS_CACHE_SECONDS:
                 inspected_at = now
@@ -183,7 +179,7 @@ class ProcessRuntime:
         """Kill at once and burn; the directory and the log stay until `remove`."""
         await self._call(self._root.stop, key)
 
-    # --------------------------------------------------------------------------------------- inner
+    # ------------------------------------------------------------------------------------- helpers
 
     def _schedule_prefork(self) -> None:
         """Pre-fork a keeper a little later, so that it does not delay the current operation."""
@@ -197,7 +193,9 @@ class ProcessRuntime:
         """Read the spec; Invalid if this machine cannot enforce it."""
         desired = recipe.read(spec, zones=self.zones)
         if "processes" in desired.resources and not self._root.launcher.groups.pids:
-            raise Invalid("resources: processes cannot be bounded here, no pids group can be made")
+            raise Invalid(
+                "resources: processes cannot be limited here: there is no pids control group"
+            )
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         if hard != resource.RLIM_INFINITY and desired.resources.get("open_files", 0) > hard:
             raise Invalid(f"resources: open_files is at most {hard} here")
@@ -208,10 +206,10 @@ class ProcessRuntime:
         if status.presence is not Presence.STARTING:
             return status
         root = self._root
-        said = await self._call(
+        message = await self._call(
             lambda: runtime_dir.with_last_lines(status.said, root.log_directory(key))
         )
-        return status._replace(said=said)
+        return status._replace(said=message)
 
     async def _status(self, files: RuntimeStatus) -> Status:
         if files.presence is not Presence.STARTING:
@@ -219,17 +217,17 @@ class ProcessRuntime:
         health, answer = await ping(files.port, seconds=self._ping_seconds)
         match health:
             case Health.SILENT:
-                own = "the agent has to listen there, on $PORT, or its spec has to set `port`"
-                said = f"no process listens on port {files.port}: {own}"
-                return Status(Presence.STARTING, said=said)
+                remedy = "the agent has to listen there, on $PORT, or its spec has to set `port`"
+                message = f"no process listens on port {files.port}: {remedy}"
+                return Status(Presence.STARTING, said=message)
             case Health.ODD:
                 expected = 'with 200 and {"status": "Healthy"}'
-                said = f"port {files.port} does not answer GET /ping {expected}, but: {answer}"
-                return Status(Presence.STARTING, said=said)
+                message = f"port {files.port} does not answer GET /ping {expected}, but: {answer}"
+                return Status(Presence.STARTING, said=message)
             case Health.HEALTHY | Health.BUSY:
                 if not await self._call(proc.owns_port, files.keeper, files.port):
-                    said = f"another process listens on port {files.port}"
-                    return Status(Presence.STARTING, said=said)
+                    message = f"another process listens on port {files.port}"
+                    return Status(Presence.STARTING, said=message)
                 return Status(Presence.READY, busy=health is Health.BUSY)
 
     async def _call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -248,12 +246,12 @@ class ProcessRuntime:
             await self._clock.sleep(next(pauses))
 
 
-def _sandbox(wish: str, path: str) -> str:
+def _find_sandbox(mode: str, path: str) -> str:
     """The path of bubblewrap, or "" without a sandbox."""
-    if wish not in ("auto", "off", "require"):
-        raise Invalid(f"sandbox is auto, off or require, not {wish!r}")
-    found = "" if wish == "off" else sandbox.find(path)
-    if wish == "require" and not found:
+    if mode not in ("auto", "off", "require"):
+        raise Invalid(f"sandbox is auto, off or require, not {mode!r}")
+    found = "" if mode == "off" else sandbox.find(path)
+    if mode == "require" and not found:
         raise Invalid("sandbox: bubblewrap is required, and none works here")
     return found
 

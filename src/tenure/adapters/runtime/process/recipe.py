@@ -82,17 +82,17 @@ def read(spec: Spec, *, zones: tuple[str, ...]) -> Recipe:
         raise Invalid(f"zone: there is no {zone!r} here, only {', '.join(zones)}")
     bundle = spec.get("bundle", "")
     if not isinstance(bundle, str) or not _is_sound(bundle) or bundle[:1] not in ("", "/"):
-        raise Invalid("bundle: an absolute path of a directory")
+        raise Invalid("bundle: must be the absolute path of a directory")
     env = _texts(spec, "env")
     for name in env:
         if not ENV_NAME.match(name):
-            raise Invalid(f"env: {name!r} is no name: letters, digits and _, no digit first")
+            raise Invalid(f"env: {name!r} is not a name: letters, digits and _, no digit first")
         if name in PORT_NAMES:
             raise Invalid(f"env: {name!r} tells the agent its port; `port: N` asks for one")
         if name in RESERVED or name.startswith(("TENURE_", "LD_")):
             raise Invalid(
-                f"env: {name!r} is not for a spec to set: HOME and TENURE_… are the runtime's own,"
-                " and LD_…, GCONV_PATH, GLIBC_TUNABLES and LOCPATH act before the sandbox is there"
+                f"env: {name!r} cannot be set by a spec: the runtime sets HOME and TENURE_…, and"
+                " LD_…, GCONV_PATH, GLIBC_TUNABLES and LOCPATH act before the sandbox starts"
             )
     return Recipe(
         command=_command(spec),
@@ -183,7 +183,7 @@ def program(recipe: Recipe, *, path: str) -> str:
     found = shutil.which(name, path=path)
     if found is None:
         where = f"on the PATH of the control plane in zone {recipe.zone}"
-        raise _Missing(f"command: {_short(name)} is not to be found {where}")
+        raise _Missing(f"command: {_short(name)} was not found {where}")
     return str(Path(found).absolute())
 
 
@@ -192,7 +192,7 @@ def pinned_program(recipe: Recipe, *, path: str) -> str:
     found = program(recipe, path=path)
     if recipe.digests and found.startswith("/") and found not in recipe.digests:
         name = recipe.command[0]
-        raise Invalid(f"command: {name} is {found} now, which it was not when it was accepted")
+        raise Invalid(f"command: {name} is now {found}, which is not the accepted program")
     return found
 
 
@@ -213,8 +213,8 @@ def digest(spec: Spec, recipe: Recipe, *, path: str, digests: DigestCache) -> di
         try:
             found[name] = digests.of(name)
         except OSError as error:
-            words = f"command: {_short(name)} cannot be read {where}: {error.strerror}"
-            found[name] = f"{MISSING}{words}"
+            problem = f"command: {_short(name)} cannot be read {where}: {error.strerror}"
+            found[name] = f"{MISSING}{problem}"
     if recipe.bundle:
         try:
             found[recipe.bundle] = read_bundle(Path(recipe.bundle))
@@ -222,12 +222,12 @@ def digest(spec: Spec, recipe: Recipe, *, path: str, digests: DigestCache) -> di
             raise Invalid("bundle: its directories are nested too deeply") from None
         except OSError as error:
             name = _short(str(error.filename or recipe.bundle))
-            words = f"bundle: {name} cannot be read {where}: {error.strerror}"
-            found[recipe.bundle] = f"{MISSING}{words}"
+            problem = f"bundle: {name} cannot be read {where}: {error.strerror}"
+            found[recipe.bundle] = f"{MISSING}{problem}"
         else:
             if not start.startswith("/") and not Path(recipe.bundle, start).is_file():
-                words = f"command: there is no {_short(start)} in {_short(recipe.bundle)} {where}"
-                found.setdefault(recipe.command[0], f"{MISSING}{words}")
+                problem = f"command: there is no {_short(start)} in {_short(recipe.bundle)} {where}"
+                found.setdefault(recipe.command[0], f"{MISSING}{problem}")
     return {**spec, "digests": found}
 
 
@@ -244,8 +244,8 @@ def absolute_files(recipe: Recipe) -> list[str]:
 
 def changed_content_reason(name: str) -> str:
     """A sentence on a file whose content has changed since acceptance, and what to do."""
-    then = "delete and create the agent to run what is there now"
-    return f"{name} is not what it was when the spec was accepted; {then}"
+    remedy = "delete the agent and create it again to run the new content"
+    return f"{name} has changed since the spec was accepted; {remedy}"
 
 
 def change_reason(recipe: Recipe, digests: DigestCache, *, first: bool) -> str:
@@ -256,7 +256,7 @@ def change_reason(recipe: Recipe, digests: DigestCache, *, first: bool) -> str:
     """
     for name, digest in recipe.digests.items():
         if digest.startswith(MISSING):  # a file that exists now was not checked at acceptance
-            return f"{digest.removeprefix(MISSING)}; it was looked for when the spec was accepted"
+            return f"{digest.removeprefix(MISSING)}; so it was when the spec was accepted"
         if name == recipe.bundle:
             continue
         try:

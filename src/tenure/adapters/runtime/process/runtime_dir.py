@@ -47,6 +47,7 @@ class KeeperState(NamedTuple):
     """The state file of a keeper; its keys are stored."""
 
     start: int
+    """The number of the start, as in the orders."""
     boot: str
     keeper: int
     pid: int
@@ -55,6 +56,7 @@ class KeeperState(NamedTuple):
     stopped: bool
     said: str
     swept: bool = False
+    """Whether the processes that a killed keeper has left were killed."""
 
     @property
     def address(self) -> str:
@@ -216,9 +218,9 @@ def _read(path: Path, count: int, start: int = 0) -> bytes:
 
 def with_last_lines(reason: str, directory: Path) -> str:
     """A reason, followed by as many of the last log lines as fit."""
-    room = SAID_BYTES_MAX - len(reason) - 1
+    space = SAID_BYTES_MAX - len(reason) - 1
     lines = plain(tail(directory, 20).encode()).strip()
-    return f"{reason}\n{lines[-room:]}" if lines and room > 0 else reason[:SAID_BYTES_MAX]
+    return f"{reason}\n{lines[-space:]}" if lines and space > 0 else reason[:SAID_BYTES_MAX]
 
 
 def plain(data: bytes) -> str:
@@ -227,17 +229,17 @@ def plain(data: bytes) -> str:
     return "".join(c if c == "\n" or c.isprintable() else " " for c in text)
 
 
-def keep_logs(home: RuntimeDir, into: Path, *, count: int) -> None:
-    """Move the log to `into` and keep the newest `count` there."""
+def keep_logs(directory: RuntimeDir, into: Path, *, count: int) -> None:
+    """Move the log files to `into` and delete all but the newest `count` runtimes there."""
     if count <= 0:
         return
-    target = into / home.path.name
+    target = into / directory.path.name
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
-    for _, path in _files(home.path):
+    for _, path in _files(directory.path):
         path.rename(target / path.name)
-    by_age = sorted((_age(path), path) for path in into.iterdir())
-    for _, path in by_age[:-count]:
+    by_time = sorted((_modified_at(path), path) for path in into.iterdir())
+    for _, path in by_time[:-count]:
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -245,14 +247,14 @@ def delete_older(directory: Path, *, seconds: float) -> None:
     """Delete files that are older than this, by the file system's own clock."""
     probe = directory / ".now"
     probe.touch()
-    oldest = _age(probe) - seconds
+    oldest = _modified_at(probe) - seconds
     probe.unlink(missing_ok=True)
     for path in directory.iterdir():
-        if _age(path) < oldest:
+        if _modified_at(path) < oldest:
             path.unlink(missing_ok=True)
 
 
-def _age(path: Path) -> float:
+def _modified_at(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except FileNotFoundError:  # another process has just deleted it
@@ -264,8 +266,8 @@ def delete_tree(path: Path) -> None:
     with suppress(RecursionError):
         shutil.rmtree(path, ignore_errors=True)
     if path.exists():
-        words = ["rm", "-rf", "--", str(path)]
-        subprocess.run(words, check=False, capture_output=True)  # noqa: S603 (our own path)
+        command = ["rm", "-rf", "--", str(path)]
+        subprocess.run(command, check=False, capture_output=True)  # noqa: S603 (our own path)
 
 
 def group_of(directory: RuntimeDir) -> str:

@@ -8,25 +8,22 @@ before it starts the agent, so a late start never outlives a removal.
 
 import fcntl
 import os
-import resource
 import select
 import shutil
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from tenure.adapters.runtime.process import (
-    groups,
     inherited_directory,
     keeper,
     proc,
     recipe,
     runtime_dir,
-    sandbox,
 )
 from tenure.adapters.runtime.process.bundle import DigestCache, read_bundle
+from tenure.adapters.runtime.process.launcher import Launcher
 from tenure.adapters.runtime.process.prefork import KeeperPool
 from tenure.adapters.runtime.process.recipe import Recipe
 from tenure.adapters.runtime.process.runtime_dir import RuntimeDir, RuntimeOwner, group_of
@@ -35,8 +32,6 @@ from tenure.core.ids import ResourceKey
 from tenure.ports.provider import OwnedResource, Presence
 
 LOGS, TRASH = "logs", "trash"
-PROCESSES = 512
-"""Default limit of processes in one tree, where it can be enforced."""
 BURNS_PER_CLEANUP = 256
 """Keys burned between two clean-ups of old tombstones."""
 BURNED_SECONDS = 7 * 86_400.0
@@ -62,22 +57,6 @@ class RuntimeStatus(NamedTuple):
     port: int = 0
 
 
-class Launcher(NamedTuple):
-    """Settings for starting and ending agents."""
-
-    path: str
-    """Search path of programs."""
-    grace_ms: int
-    """Time between SIGTERM and SIGKILL."""
-    end_seconds: float
-    """How long a keeper may take to end after the grace period; then it is killed."""
-    hidden: tuple[str, ...]
-    logs_kept: int
-    sandbox: str
-    """Path of bubblewrap; empty without a sandbox."""
-    groups: groups.Groups
-
-
 class RuntimeRoot:
     """The runtimes below one directory; see the module."""
 
@@ -101,7 +80,7 @@ class RuntimeRoot:
         self._refuse_burned(key)
         other = self.find(key)
         if other is not None and other.path.parent.name != desired.zone:
-            self.refuse(key, f"{key.text} stands in {other.path.parent.name} and cannot move")
+            self.refuse(key, f"{key.text} is in zone {other.path.parent.name} and cannot move")
         directory = RuntimeDir(self.root / desired.zone / key.text)
         directory.path.mkdir(mode=0o700, exist_ok=True)
         with self._lock(directory.path, fcntl.LOCK_EX) as exists:
@@ -112,7 +91,7 @@ class RuntimeRoot:
             owner = directory.owner()
             owner = owner or RuntimeOwner(key.plane, key.tenant, key.agent, key.generation, now)
             if owner.generation > key.generation:
-                raise Rejected(f"{key.text} is held by generation {owner.generation}")
+                raise Rejected(f"{key.text} has the newer generation {owner.generation}")
             same = directory.orders().text("spec") == desired.text
             has_keeper = proc.has_keeper(directory.path)
             if same and has_keeper and (status := self._read_status(key, directory)).keeper:
@@ -313,7 +292,10 @@ class RuntimeRoot:
                 self._refuse(key, f"bundle: {error.filename}: {error.strerror}", directory)
             raise
         start = before.number("start") + 1
-        directory.write_orders(self._orders(key, desired, directory, program=program, start=start))
+        orders = self.launcher.make_orders(
+            key, desired, directory, root=self.root, program=program, start=start
+        )
+        directory.write_orders(orders)
         if desired.state_of and not directory.work.exists():
             earlier = self._earlier(desired.state_of)
             if sentence := inherited_directory.move_from(
@@ -334,61 +316,6 @@ class RuntimeRoot:
             self._refuse(key, recipe.changed_content_reason(desired.bundle), directory)
         shutil.rmtree(directory.bundle, ignore_errors=True)
         new.rename(directory.bundle)
-
-    def _orders(
-        self,
-        key: ResourceKey,
-        desired: Recipe,
-        directory: RuntimeDir,
-        *,
-        program: str,
-        start: int,
-    ) -> list[tuple[str, str]]:
-        """The orders of the keeper."""
-        launcher, requested = self.launcher, desired.resources
-        cwd = str(directory.bundle if desired.bundle else directory.work)
-        program = str(Path(cwd, program))  # unchanged if it is absolute
-        command = [*desired.command]
-        if launcher.sandbox:
-            outside = [program, *recipe.absolute_files(desired)]
-            words = sandbox.wrap(
-                launcher.sandbox,
-                hidden=(str(self.root), *launcher.hidden),
-                readable=outside,
-                writable=tuple(dict.fromkeys((str(directory.work), cwd))),
-            )
-            command = [*words, program, *command[1:]]
-        env = {"PATH": launcher.path, "LANG": "C.UTF-8", **desired.env, "HOME": str(directory.work)}
-        env |= {"TENURE_KEY": key.text, "TENURE_DIRECTORY": str(directory.path)}
-        limits = [
-            (number, requested[name] * unit)
-            for name, (number, unit) in recipe.LIMITS.items()
-            if name in requested
-        ]
-        limits.append((resource.RLIMIT_CORE, 0))
-        if "memory_mib" in requested and not launcher.groups.memory:
-            limits.append((resource.RLIMIT_DATA, requested["memory_mib"] * groups.MIB))
-        return [
-            ("start", str(start)),
-            ("spec", desired.text),
-            ("exec", launcher.sandbox or program),
-            *(("command", part) for part in command),
-            *(("env", f"{name}={value}") for name, value in env.items()),
-            *(("port_name", name) for name in recipe.PORT_NAMES),
-            ("cwd", cwd),
-            ("port", str(desired.port or directory.state().port)),
-            ("hint", str(zlib.crc32(str(directory.path).encode()))),
-            *(("limit", f"{number}={value}") for number, value in limits),
-            ("log_bytes", str(desired.log_bytes)),
-            ("grace_ms", str(launcher.grace_ms)),
-            ("sandboxed", "yes" if launcher.sandbox else ""),
-            ("strict", "yes" if requested.keys() & {"memory_mib", "processes"} else ""),
-            *launcher.groups.orders(
-                group_of(directory),
-                processes=requested.get("processes", PROCESSES),
-                memory_mib=requested.get("memory_mib", 0),
-            ),
-        ]
 
     def _spawn(self, key: ResourceKey, directory: RuntimeDir) -> None:
         """Assign a keeper and wait until it has started the agent."""

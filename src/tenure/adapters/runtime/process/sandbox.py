@@ -36,15 +36,15 @@ def wrap(
     bwrap: str, *, hidden: Sequence[str], readable: Sequence[str] = (), writable: Sequence[str]
 ) -> list[str]:
     """The bubblewrap command line: all read-only, `hidden` directories empty."""
-    words = [bwrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
-    words += ["--cap-drop", "ALL"]  # root could unmount the hiding mounts
-    words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    words += ["--bind", "/tmp", "/tmp"]  # noqa: S108 (programs and their imports may be there)
+    command = [bwrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    command += ["--cap-drop", "ALL"]  # root could unmount the hiding mounts
+    command += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    command += ["--bind", "/tmp", "/tmp"]  # noqa: S108 (programs and their imports may be there)
     for path in hidden:
-        words += ["--tmpfs", path]
+        command += ["--tmpfs", path]
     for path in readable:
         if any(path.startswith(f"{above}/") for above in hidden):
-            words += ["--ro-bind", path, path]
+            command += ["--ro-bind", path, path]
     for path in writable:
-        words += ["--bind", path, path]
-    return [*words, "--"]
+        command += ["--bind", path, path]
+    return [*command, "--"]

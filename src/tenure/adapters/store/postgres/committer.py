@@ -1,21 +1,19 @@
 """Group commit on a server: changes that are ready together share one transaction.
 
-There are a few lanes, each a writer connection.  While one commits, the next batch collects, and
+A lane is a writer connection; there are a few.  While one commits, the next batch collects, and
 another lane may take it.  Two changes of one row never share a batch and never run at the same
 time: the later one waits, so each row gets its changes in the order of the calls.  A claim runs
 alone: it waits for all changes before it and delays all after it.
 
 If one change makes a batch fail, the batch is halved until the failing change is alone.  A change
-whose row another program has locked is found in the same way and put aside: it is retried, changes
-of the same rows wait behind it, and all others go on.  If the connection is lost after COMMIT was
-sent, the lost session is ended from another connection and the batch is looked up by its id.  Then
-its callers are answered, or it is tried again.  Only if that is not possible in time is its outcome
-unknown; from then on everything is refused.
+whose row another program has locked is found in the same way.  It is retried later; changes of
+the same rows wait behind it, and all others go on.  `writer_sessions` handles a lost connection.
+If the outcome of a batch stays unknown, everything is refused from then on.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,8 +23,9 @@ import asyncpg
 from tenure.adapters.store.postgres import server
 from tenure.adapters.store.postgres.functions import Functions
 from tenure.adapters.store.postgres.history import AcknowledgedBatch, History
-from tenure.adapters.store.postgres.parts import Parts
-from tenure.adapters.store.postgres.session import BatchRefused, Session, ids_of, open_session
+from tenure.adapters.store.postgres.parts import ChangeParts
+from tenure.adapters.store.postgres.session import BatchRefused, Session, ids_of
+from tenure.adapters.store.postgres.writer_sessions import SessionCall, WriterSessions
 from tenure.core.errors import (
     CommitUnknown,
     Defect,
@@ -41,15 +40,13 @@ from tenure.ports.store import Change, CommitRefusal, WakeHint
 
 RESERVE_BYTES = 32 * 1024 * 1024
 """Free disk space that is reserved for work already accepted, where it can be measured."""
-FULL_SECONDS = 10.0
-"""How long new work is refused after the server reported a full disk."""
 LOCK_RETRY_SECONDS = 0.1
 """Lock timeout for a row that another program was found to have locked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
-    """Numbers of connections and the patience of the store."""
+class PoolSettings:
+    """Numbers of connections, and how long calls wait for a lost server."""
 
     writers: int = 2
     """Connections that write."""
@@ -59,23 +56,27 @@ class Lanes:
     """How long calls wait for a lost server before they fail."""
 
 
-Try = Callable[[Session, str], Awaitable[Any]]
-"""Runs on a session, under the batch id by which its commit can be looked up."""
+class ExclusiveWork(NamedTuple):
+    """Work that runs alone: `run` performs it.
+
+    `read_answer` reads its answer again if it was committed and the answer was lost.
+    """
+
+    run: SessionCall
+    read_answer: SessionCall
 
 
-class Work(NamedTuple):
-    """Work that runs alone: `run` performs it, `recall` reads its answer if it was committed."""
-
-    run: Try
-    recall: Try
-
-
-class Item:
+class CommitItem:
     """A change or work, with the future of its caller."""
 
     __slots__ = ("answer", "future", "locked_since", "parts", "work")
 
-    def __init__(self, future: asyncio.Future[Any], parts: Parts | None, work: Work | None) -> None:
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        parts: ChangeParts | None,
+        work: ExclusiveWork | None,
+    ) -> None:
         self.future = future
         self.parts = parts
         self.work = work
@@ -93,30 +94,30 @@ class PostgresCommitter:
         functions: Functions,
         *,
         now: Callable[[], float],
-        fresh: Callable[[], str],
-        lanes: Lanes,
+        new_id: Callable[[], str],
+        pool: PoolSettings,
         history: History,
-        room: Callable[[], int] | None = None,
+        free_bytes: Callable[[], int] | None = None,
         on_durable: Callable[[], None] | None = None,
     ) -> None:
         self._address = address
-        self._functions = functions
         self._now = now
-        self._fresh = fresh
+        self._new_id = new_id
         self._history = history
-        history.on_rewind = self._die
-        self._lanes: list[Session | None] = [None] * lanes.writers
-        self._idle = list(range(lanes.writers))
-        self._patience = lanes.patience_seconds
-        self._room = room
-        self._full_until = 0.0
-        self._waiting: deque[Item] = deque()
+        history.on_rewind = self._fail_for_good
+        self._writers = WriterSessions(
+            address, functions, history,
+            count=pool.writers, patience_seconds=pool.patience_seconds, new_id=new_id,
+        )  # fmt: skip
+        self._idle_lanes = list(range(pool.writers))
+        self._free_bytes = free_bytes
+        self._waiting: deque[CommitItem] = deque()
         self._busy_keys: set[Any] = set()
         """Rows and counters of running batches."""
-        self._aside: list[Item] = []
-        """Changes whose rows another program has locked."""
+        self._locked_items: list[CommitItem] = []
+        """Changes whose rows another program has locked; each is retried by a timer."""
         self._runs_alone = False
-        self._due = False
+        self._start_is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._drained: asyncio.Future[None] | None = None
         self._refusal: Callable[[], BaseException] | None = None
@@ -134,86 +135,90 @@ class PostgresCommitter:
             future.set_exception(self._refusal())
             return future
         try:
-            parts = Parts(change)
+            parts = ChangeParts(change)
         except TenureError as error:
             loop.call_soon(_answer, future, error)
             return future
-        self._hand_in(Item(future, parts, None))
+        self._enqueue(CommitItem(future, parts, None))
         return future
 
-    def run(self, work: Work) -> asyncio.Future[Any]:
+    def run(self, work: ExclusiveWork) -> asyncio.Future[Any]:
         """Run `work` after everything handed in before it, and before anything later."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._refusal is not None:
             future.set_exception(self._refusal())
             return future
-        self._hand_in(Item(future, None, work))
+        self._enqueue(CommitItem(future, None, work))
         return future
 
-    def _hand_in(self, item: Item) -> None:
+    def _enqueue(self, item: CommitItem) -> None:
         self._waiting.append(item)
-        if not self._due:
-            self._due = True
+        if not self._start_is_scheduled:
+            self._start_is_scheduled = True
             asyncio.get_running_loop().call_soon(self._start)
 
     @property
     def is_full(self) -> bool:
         """Whether new work is refused because the server's disk is full."""
-        full = self._room is not None and self._room() < RESERVE_BYTES
-        return full or asyncio.get_running_loop().time() < self._full_until
+        is_below_reserve = self._free_bytes is not None and self._free_bytes() < RESERVE_BYTES
+        return is_below_reserve or self._writers.is_full
 
     def stop_waiting(self) -> None:
-        """Shorten the patience for a lost server, because the process stops."""
-        self._patience = min(self._patience, server.HURRY_SECONDS)
+        """Wait only a moment for a lost server, because the process stops."""
+        self._writers.shorten_patience()
 
     async def close(self) -> None:
         """Finish the changes handed in so far and refuse later ones."""
         if self._refusal is None:
             self._refusal = _store_closed
-        if self._waiting or self._aside or len(self._idle) < len(self._lanes):
+        if not self._is_idle():
             if self._drained is None:
                 self._drained = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._drained)
-        for place, session in enumerate(self._lanes):
-            if session is not None:
-                await server.close(session.connection)
-                self._lanes[place] = None
+        await self._writers.close()
+
+    def _is_idle(self) -> bool:
+        """Whether no change waits and every lane is idle."""
+        is_waiting = bool(self._waiting or self._locked_items)
+        return not is_waiting and len(self._idle_lanes) == len(self._writers)
 
     # ----------------------------------------------------------------------------------- batches
 
     def _start(self) -> None:
         """Start a batch on every idle lane; the lane that was busy last comes first."""
-        self._due = False
-        while self._idle:
-            batch = self._take()
+        self._start_is_scheduled = False
+        while self._idle_lanes:
+            batch = self._take_batch()
             if not batch:
                 break
-            self._begin(batch)
-        rests = not self._waiting and not self._aside and len(self._idle) == len(self._lanes)
-        if rests and self._drained is not None and not self._drained.done():
+            self._start_batch(batch)
+        if self._drained is not None and not self._drained.done() and self._is_idle():
             self._drained.set_result(None)
 
-    def _begin(self, batch: list[Item]) -> None:
-        task = asyncio.get_running_loop().create_task(self._work(self._idle.pop(), batch))
+    def _start_batch(self, batch: list[CommitItem]) -> None:
+        task = asyncio.get_running_loop().create_task(
+            self._run_batch(self._idle_lanes.pop(), batch)
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _take(self) -> list[Item]:
+    def _take_batch(self) -> list[CommitItem]:
         """The oldest items that can share a batch; items that must wait keep their order."""
-        batch: list[Item] = []
+        batch: list[CommitItem] = []
         if self._runs_alone:
             return batch
         waiting, busy = self._waiting, self._busy_keys
-        deferred: list[Item] = []
+        deferred: list[CommitItem] = []
         behind, own_keys, own_counters = set[Any](), set[Any](), set[Any]()
-        locked = {key for item in self._aside if item.parts is not None for key in item.parts.keys}
+        locked_parts = [item.parts for item in self._locked_items if item.parts is not None]
+        locked = {key for parts in locked_parts for key in parts.keys}
         blocked = 0
         while waiting and max(len(batch), len(deferred) - blocked) < BATCH_CHANGES_MAX:
             item = waiting[0]
             parts = item.parts
             if parts is None or parts.duplicate_put is not None:
-                first = not batch and len(deferred) == blocked and not busy
-                if first and len(self._idle) == len(self._lanes):
+                is_first = not batch and len(deferred) == blocked and not busy
+                if is_first and len(self._idle_lanes) == len(self._writers):
                     self._runs_alone = True
                     batch.append(waiting.popleft())
                 break
@@ -241,12 +246,12 @@ class PostgresCommitter:
         busy |= own_counters
         return batch
 
-    async def _work(self, lane: int, batch: list[Item]) -> None:
+    async def _run_batch(self, lane: int, batch: list[CommitItem]) -> None:
         """Perform one batch, start the next, and answer the callers."""
         try:
             await self._perform(lane, batch)
         except CommitUnknown as unknown:
-            self._die(unknown)
+            self._fail_for_good(unknown)
             for item in batch:
                 item.answer = item.answer or type(unknown)(str(unknown))
         self._runs_alone = False
@@ -254,10 +259,10 @@ class PostgresCommitter:
             if item.parts is not None:
                 self._busy_keys -= item.parts.keys
                 self._busy_keys -= item.parts.counters
-        self._idle.append(lane)
+        self._idle_lanes.append(lane)
         self._start()
         for item in batch:
-            if item in self._aside:
+            if item in self._locked_items:
                 continue
             _answer(item.future, item.answer)
             if item.answer is None and item.parts is not None and item.parts.change.wake_hint:
@@ -265,15 +270,15 @@ class PostgresCommitter:
         if self._on_durable is not None:
             self._on_durable()
 
-    async def _perform(self, lane: int, batch: list[Item]) -> None:
+    async def _perform(self, lane: int, batch: list[CommitItem]) -> None:
         if batch[0].work is not None:
             await self._run_work(lane, batch[0], batch[0].work)
             return
-        ready = [item for item in batch if not self._refuse_new(item)]
+        ready = [item for item in batch if not self._refuse_for_full_disk(item)]
         await self._apply(lane, ready, is_retry=batch[0].locked_since > 0.0)
 
-    def _refuse_new(self, item: Item) -> bool:
-        assert item.parts is not None  # noqa: S101 (work stands alone)
+    def _refuse_for_full_disk(self, item: CommitItem) -> bool:
+        assert item.parts is not None  # noqa: S101 (work runs alone)
         if not item.parts.change.is_new_work:
             return False
         if self.is_full:
@@ -281,19 +286,16 @@ class PostgresCommitter:
             return True
         return False
 
-    async def _apply(self, lane: int, items: list[Item], *, is_retry: bool = False) -> None:
+    async def _apply(self, lane: int, items: list[CommitItem], *, is_retry: bool = False) -> None:
         """Apply these changes; halve them if one fails or has a locked row."""
         while items:
             batch = [item.parts for item in items if item.parts is not None]
             try:
-                name, at, duplicate_put = (
-                    self._fresh(),
-                    self._now(),
-                    batch[0].duplicate_put is not None,
-                )
+                name, at = self._new_id(), self._now()
+                is_duplicate = batch[0].duplicate_put is not None
                 write = partial(_write, batch, at, is_retry=is_retry)
-                await self._run_until_known(lane, name, write, is_blocking=duplicate_put)
-                if not duplicate_put:  # a change with a doubled Put was rolled back
+                await self._writers.run_until_known(lane, name, write, is_blocking=is_duplicate)
+                if not is_duplicate:  # a change with a duplicate Put was rolled back
                     self._history.acknowledge(AcknowledgedBatch(name, at, ids_of(batch)))
             except BatchRefused as refusal:
                 for place, refused in refusal.answers.items():
@@ -305,13 +307,13 @@ class PostgresCommitter:
                     item.answer = error
                 return
             except Exception as error:  # noqa: BLE001 (some change cannot be written)
-                held = isinstance(error, asyncpg.LockNotAvailableError)
+                is_locked = isinstance(error, asyncpg.LockNotAvailableError)
                 if len(items) > 1:
                     half = len(items) // 2
-                    await self._apply(lane, items[:half], is_retry=held)
-                    await self._apply(lane, items[half:], is_retry=held)
-                elif held:
-                    self._put_aside(items[0], error)
+                    await self._apply(lane, items[:half], is_retry=is_locked)
+                    await self._apply(lane, items[half:], is_retry=is_locked)
+                elif is_locked:
+                    self._retry_later(items[0], error)
                 else:
                     items[0].answer = _caller_error(error)
                 return
@@ -319,36 +321,36 @@ class PostgresCommitter:
                 items[0].answer = CommitRefusal(*batch[0].duplicate_put)
             return
 
-    def _put_aside(self, item: Item, error: Exception) -> None:
-        """Retry a change with a locked row later and alone, until the patience ends."""
+    def _retry_later(self, item: CommitItem, error: Exception) -> None:
+        """Retry a change with a locked row later and alone, or answer it after the patience."""
         loop = asyncio.get_running_loop()
         item.locked_since = item.locked_since or loop.time()
-        if loop.time() > item.locked_since + self._patience:
+        if loop.time() > item.locked_since + self._writers.patience_seconds:
             item.answer = server.translate_error(error, self._address)
             return
-        self._aside.append(item)
+        self._locked_items.append(item)
         loop.call_later(POSTGRES_COMMIT.cap_seconds, self._retry, item)
 
-    def _retry(self, item: Item) -> None:
-        if item not in self._aside:
+    def _retry(self, item: CommitItem) -> None:
+        if item not in self._locked_items:
             return  # the committer has failed meanwhile
         parts, loop = item.parts, asyncio.get_running_loop()
-        if parts is None or self._runs_alone or not self._idle or self._is_busy(parts):
+        if parts is None or self._runs_alone or not self._idle_lanes or self._is_busy(parts):
             loop.call_later(POSTGRES_COMMIT.first_seconds, self._retry, item)
             return
-        self._aside.remove(item)
+        self._locked_items.remove(item)
         self._busy_keys |= parts.keys
         self._busy_keys |= parts.counters
-        self._begin([item])
+        self._start_batch([item])
 
-    def _is_busy(self, parts: Parts) -> bool:
+    def _is_busy(self, parts: ChangeParts) -> bool:
         return not (self._busy_keys.isdisjoint(parts.keys | parts.counters))
 
-    async def _run_work(self, lane: int, item: Item, work: Work) -> None:
-        name, at = self._fresh(), self._now()
+    async def _run_work(self, lane: int, item: CommitItem, work: ExclusiveWork) -> None:
+        name, at = self._new_id(), self._now()
         try:
-            item.answer = await self._run_until_known(
-                lane, name, work.run, work.recall, is_blocking=True
+            item.answer = await self._writers.run_until_known(
+                lane, name, work.run, work.read_answer, is_blocking=True
             )
             self._history.acknowledge(AcknowledgedBatch(name, at, ""))
         except StoreError as error:
@@ -356,118 +358,22 @@ class PostgresCommitter:
         except Exception as error:  # noqa: BLE001 (the caller gets it)
             item.answer = _caller_error(error)
 
-    # ----------------------------------------------------------------------------- a lost server
+    # ------------------------------------------------------------------------------------- errors
 
-    async def _run_until_known(
-        self, lane: int, name: str, run: Try, recall: Try | None = None, *, is_blocking: bool
-    ) -> Any:
-        """Run it under this batch id until the server has committed or refused it.
-
-        If a row is locked, it is retried here only if it `is_blocking` all other work.
-
-        A batch that may have been committed is looked up first; while that is in doubt no error is
-        returned.  The patience starts with the first error.
-        """
-        loop = asyncio.get_running_loop()
-        since, pauses = 0.0, POSTGRES_COMMIT.delays()
-        doubtful = ""
-        while True:
-            try:
-                session = await self._session(lane)
-                if doubtful and await _was_committed(session, doubtful, name):
-                    return None if recall is None else await _with_timeout(recall(session, name))
-                doubtful = ""
-                return await _with_timeout(run(session, name))
-            except Exception as error:
-                since = since or loop.time()
-                if isinstance(error, asyncpg.LockNotAvailableError) and not (
-                    is_blocking or doubtful
-                ):
-                    raise
-                if not doubtful:
-                    doubtful = self._classify(lane, error)
-                else:
-                    self._drop_session(lane)
-                if loop.time() > since + self._patience:
-                    raise self._patience_error(error, doubtful) from None
-            await asyncio.sleep(next(pauses))
-
-    def _classify(self, lane: int, error: Exception) -> str:
-        """Return for a retry, with the session whose commit is in doubt; else raise the error."""
-        if isinstance(error, asyncpg.DiskFullError):
-            self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
-            raise server.translate_error(error, self._address) from None
-        if isinstance(error, server.GONE):
-            if isinstance(error, asyncpg.InterfaceError) and self._is_open(lane):
-                raise error  # the statement was never sent: it is invalid
-            return self._drop_session(lane)
-        if not isinstance(error, server.BUSY):
-            raise error
-        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-            self._drop_session(lane)  # another server may have taken over
-        return ""
-
-    async def _session(self, lane: int) -> Session:
-        session = self._lanes[lane]
-        if session is None:
-            session = self._lanes[lane] = await open_session(
-                self._address, self._functions, self._history, self._fresh()
-            )
-        return session
-
-    def _is_open(self, lane: int) -> bool:
-        session = self._lanes[lane]
-        return session is not None and not session.connection.is_closed()
-
-    def _drop_session(self, lane: int) -> str:
-        """Terminate the connection; returns its name if a commit of it is in doubt."""
-        session, self._lanes[lane] = self._lanes[lane], None
-        if session is None:
-            return ""
-        session.connection.terminate()
-        return session.name if session.is_commit_sent else ""
-
-    def _patience_error(self, error: BaseException, doubtful: str) -> BaseException:
-        if not doubtful:
-            return server.translate_error(error, self._address)
-        return CommitUnknown(
-            f"The server was lost while it committed and cannot be reached ({error}): whether the"
-            " last changes were stored is known only when it can. Start this process again then."
-        )
-
-    def _die(self, unknown: CommitUnknown) -> None:
+    def _fail_for_good(self, unknown: CommitUnknown) -> None:
         """Refuse everything after a commit with an unknown outcome."""
         self._refusal = partial(type(unknown), str(unknown))
-        waiting, self._waiting = [*self._aside, *self._waiting], deque()
-        self._aside.clear()
+        waiting, self._waiting = [*self._locked_items, *self._waiting], deque()
+        self._locked_items.clear()
         for item in waiting:
             _answer(item.future, self._refusal())
 
 
 async def _write(
-    batch: Sequence[Parts], at: float, session: Session, name: str, *, is_retry: bool
+    batch: Sequence[ChangeParts], at: float, session: Session, name: str, *, is_retry: bool
 ) -> None:
-    await session.wait_for_rows(LOCK_RETRY_SECONDS if is_retry else server.LOCK_SECONDS)
+    await session.set_lock_timeout(LOCK_RETRY_SECONDS if is_retry else server.LOCK_SECONDS)
     await session.apply(batch, name, at)
-
-
-async def _with_timeout(call: Awaitable[Any]) -> Any:
-    """Wait for a call to the server; after STATEMENT_SECONDS the server counts as lost."""
-    async with asyncio.timeout(server.STATEMENT_SECONDS):
-        return await call
-
-
-async def _was_committed(session: Session, lost_session: str, name: str) -> bool:
-    """Whether the batch of this id was committed; the session that sent it is ended first.
-
-    The row is updated: with synchronous replication the server answers only when the standby has
-    the update and everything committed before it.  The lost session may have been ended while it
-    waited for the standby; its commit is then visible on the primary all the same.
-    """
-    async with asyncio.timeout(server.STATEMENT_SECONDS):
-        await server.end_session(session.connection, lost_session)
-        written = await session.connection.execute("UPDATE batch SET at = at WHERE id = $1", name)
-    return str(written) != "UPDATE 0"
 
 
 def _answer(future: asyncio.Future[Any], answer: Any) -> None:

@@ -18,8 +18,8 @@ from tenure.core.errors import StoreRewound
 
 RECENT_MAX = 200
 """Acknowledged batches that are remembered; there are never more connections that write."""
-NAMED_MAX = 20
-"""Lost changes that the error names, the last ones."""
+LISTED_MAX = 20
+"""Lost changes that the error lists, the last ones."""
 _MISSING = """
 SELECT recent.id FROM unnest($1::text[], $2::double precision[]) AS recent (id, at)
 WHERE NOT EXISTS (SELECT FROM batch WHERE batch.id = recent.id)
@@ -28,17 +28,17 @@ WHERE NOT EXISTS (SELECT FROM batch WHERE batch.id = recent.id)
 
 
 class AcknowledgedBatch(NamedTuple):
-    """A batch that the server said is committed."""
+    """A batch whose commit the server has acknowledged."""
 
     id: str
     at: float
-    """As its row in table `batch` says."""
+    """The time in its row of table `batch`."""
     changes: str
     """The ids of its changes, separated by spaces."""
 
 
 class History:
-    """What one process was told of; `check` raises StoreRewound for a server without it."""
+    """The last acknowledged batches of one process; `check` raises if the server lacks one."""
 
     def __init__(self) -> None:
         self._recent: deque[AcknowledgedBatch] = deque(maxlen=RECENT_MAX)
@@ -47,16 +47,16 @@ class History:
         """Called once, when a server that has gone backwards is noticed."""
 
     def acknowledge(self, batch: AcknowledgedBatch) -> None:
-        """The server said that this batch is committed."""
+        """Remember a batch whose commit the server has acknowledged."""
         self._recent.append(batch)
 
     def refuse_rewound(self) -> None:
-        """StoreRewound if a check has failed before: this process reads and writes no more."""
+        """Raise StoreRewound if a check has failed before."""
         if self._rewound:
             raise StoreRewound(self._rewound)
 
     async def check(self, connection: asyncpg.Connection) -> None:
-        """StoreRewound if this server lacks a batch that was acknowledged."""
+        """Raise StoreRewound if this server lacks a batch that was acknowledged."""
         self.refuse_rewound()
         lost = await self._find_lost(connection)
         if not lost:
@@ -71,19 +71,19 @@ class History:
         recent = list(self._recent)
         if not recent:
             return ()
-        ids, times = [one.id for one in recent], [one.at for one in recent]
+        ids, times = [batch.id for batch in recent], [batch.at for batch in recent]
         try:
             missing = {row[0] for row in await connection.fetch(_MISSING, ids, times)}
-        except asyncpg.UndefinedTableError:  # it has not even the tables
+        except asyncpg.UndefinedTableError:  # the server does not even have the tables
             return recent
-        return [one for one in recent if one.id in missing]
+        return [batch for batch in recent if batch.id in missing]
 
 
 def _describe(lost: Sequence[AcknowledgedBatch]) -> str:
     first, last = (datetime.fromtimestamp(one.at, UTC) for one in (lost[0], lost[-1]))
     names = [name for one in lost for name in one.changes.split()]
-    listed = ", ".join(names[-NAMED_MAX:]) or "none that has an id"
-    more = f" and {len(names) - NAMED_MAX} before these" if len(names) > NAMED_MAX else ""
+    listed = ", ".join(names[-LISTED_MAX:]) or "none that has an id"
+    more = f" and {len(names) - LISTED_MAX} before these" if len(names) > LISTED_MAX else ""
     return (
         f"The database server has gone backwards: it lacks {len(lost)} of the last commits that"
         f" were acknowledged to this process, of {first:%Y-%m-%d %H:%M:%S} to {last:%H:%M:%S} UTC."

@@ -16,7 +16,7 @@ from typing import Any
 
 import asyncpg
 
-from tenure.adapters.store.postgres.functions import PLACE_BITS
+from tenure.adapters.store.postgres.functions import ROW_NUMBER_BITS
 
 SESSION_PREFIX = "tenure "
 """Prefix of the names of Tenure's sessions; every user sees it in `pg_stat_activity`."""
@@ -28,25 +28,27 @@ SELECT coalesce(array_agg(number), '{{}}') FROM (
     UNION ALL SELECT transaction FROM pg_prepared_xacts
 ) AS open (number) WHERE number IS NOT NULL"""
 """Open transactions that add no event; Tenure never prepares a transaction."""
-BEYOND = f"""
+FIRST_UNREADABLE = f"""
 SELECT (least(
     pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
     pg_current_xact_id_if_assigned()::text::bigint,
     (SELECT min(number::text::bigint) FROM pg_snapshot_xip(pg_current_snapshot()) AS number
      WHERE number::xid <> ALL ($1::xid[]))
-) + moved) << {PLACE_BITS} FROM horizon"""
+) + moved) << {ROW_NUMBER_BITS} FROM horizon"""
 """The first position that cannot be read yet; a writer's own transaction counts as open."""
-LIST = f"""
+LIST_EVENTS = f"""
 SELECT position, tenant, agent, operation, type, at, body, sequence FROM outbox
-WHERE position > $2 AND position < ({BEYOND}) ORDER BY position LIMIT $3"""
+WHERE position > $2 AND position < ({FIRST_UNREADABLE}) ORDER BY position LIMIT $3"""
 """Outbox rows after a position, in an order to which later commits only append."""
-NEWEST = f"SELECT coalesce(max(position), 0) FROM outbox WHERE position < ({BEYOND})"
+NEWEST_POSITION = (
+    f"SELECT coalesce(max(position), 0) FROM outbox WHERE position < ({FIRST_UNREADABLE})"
+)
 """The last position that can be read."""
 
 
-async def ask(
+async def fetch_readable(
     connection: asyncpg.Connection, sql: str, *parameters: Any
 ) -> Sequence[asyncpg.Record]:
-    """The rows of a query whose `$1` are the foreign transactions."""
+    """Run a query whose `$1` are the foreign transactions; returns its rows."""
     foreign = await connection.fetchval(FOREIGN_TRANSACTIONS)
     return await connection.fetch(sql, foreign, *parameters)

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 from tenure.adapters.store.postgres.functions import (
     APPEND,
     CHECK,
-    CHECKPOINT,
-    HOLD,
     INSERT,
-    PLACE_BITS,
+    LOCK,
+    RAISE_REFUSALS,
     RECORD_BATCH,
     REMOVE,
-    SERVER_TIMED,
+    ROW_NUMBER_BITS,
+    SERVER_TIME_COLUMN,
     UPDATE,
-    Shape,
+    FunctionShape,
     Types,
 )
 from tenure.core.audit import link
@@ -39,17 +39,17 @@ from tenure.ports.store import (
     Set,
 )
 
-NUMBERED = "outbox"
-"""The table, and the counter, whose numbers come from transaction ids and have gaps."""
-PLACES = 1 << PLACE_BITS
-"""How many rows one transaction can append; the next number belongs to the next one."""
+APPENDED_TABLE = "outbox"
+"""The table (and counter) whose keys are made of transaction ids; they have gaps."""
+APPENDS_MAX = 1 << ROW_NUMBER_BITS
+"""How many rows one transaction can append."""
 _RANK = {table: rank for rank, table in enumerate(TABLES)}
 _KEYS = {table: shape.key for table, shape in TABLES.items()}
 _LENGTHS = {table: len(shape.key) for table, shape in TABLES.items()}
 
 
-class Parts:
-    """One change, read once: which rows and counters it touches, and its writes by kind.
+class ChangeParts:
+    """One change, analysed: the rows and counters it touches, and its writes by kind.
 
     Several `Set`s of one row are merged.  `duplicate_put` is a second `Put` of one row, which is
     always refused: only the writes before it are tried.
@@ -80,7 +80,7 @@ class Parts:
             if kind is Put:
                 if _LENGTHS.get(table) != len(key):
                     _refuse_unknown(table, key)
-                if table != NUMBERED or key != _NUMBERED_KEY:
+                if table != APPENDED_TABLE or key != _APPENDED_KEY:
                     self._count(write)
                     where = (table, key)
                     if type(key[0]) is not Next:
@@ -133,19 +133,19 @@ class Numbers(NamedTuple):
 class StatementCall(NamedTuple):
     """The functions of one statement in their order, and their arguments."""
 
-    shapes: tuple[Shape, ...]
+    shapes: tuple[FunctionShape, ...]
     arguments: list[Any]
-    what: list[tuple[int, Is | Put | Set]]
+    origins: list[tuple[int, Is | Put | Set]]
     """For each number in a refusal: the position of its change, and the guard or write."""
 
 
-def count_numbers(batch: Iterable[Parts]) -> dict[str, int]:
+def count_numbers(batch: Iterable[ChangeParts]) -> dict[str, int]:
     """How many numbers of each counter these changes need."""
     needed: dict[str, int] = {}
     for parts in batch:
         if parts.counters:
             for put in parts.puts:
-                for value in () if put.key == _NUMBERED_KEY else (*put.key, *put.row.values()):
+                for value in () if put.key == _APPENDED_KEY else (*put.key, *put.row.values()):
                     if type(value) is Next:
                         needed[value.counter] = needed.get(value.counter, 0) + 1
     return needed
@@ -157,16 +157,16 @@ class Builder:
     def __init__(self, numbers: Numbers | None = None) -> None:
         self._numbers = numbers
         self._locked_keys: dict[str, set[tuple[Any, ...]]] = {}
-        self._checks: dict[Shape, list[tuple[Any, ...]]] = {}
-        self._inserts: dict[Shape, list[tuple[Any, ...]]] = {}
-        self._updates: dict[Shape, list[tuple[Any, ...]]] = {}
+        self._checks: dict[FunctionShape, list[tuple[Any, ...]]] = {}
+        self._inserts: dict[FunctionShape, list[tuple[Any, ...]]] = {}
+        self._updates: dict[FunctionShape, list[tuple[Any, ...]]] = {}
         self._removes: dict[str, list[tuple[Any, ...]]] = {}
-        self._what: list[tuple[int, Is | Put | Set]] = []
+        self._origins: list[tuple[int, Is | Put | Set]] = []
         self._append_count = 0
 
-    def add(self, place: int, parts: Parts) -> None:
+    def add(self, position: int, parts: ChangeParts) -> None:
         """Add one change at its position in the batch."""
-        what, locked_keys = self._what, self._locked_keys
+        origins, locked_keys = self._origins, self._locked_keys
         for guard in parts.change.guards:
             table, key, conditions = guard.table, guard.key, guard.columns
             locked_keys.setdefault(table, set()).add(key)
@@ -174,40 +174,40 @@ class Builder:
             values = tuple(conditions.values())
             for value in values:
                 if type(value) is Below or type(value) is AtLeast:
-                    operators, values = _bounds(values)
+                    operators, values = _split_operators(values)
                     break
             rows = self._checks.setdefault((CHECK, table, columns, operators), [])
-            rows.append((len(what), *key, *values))
-            what.append((place, guard))
+            rows.append((len(origins), *key, *values))
+            origins.append((position, guard))
         for put in parts.puts:
-            self._put(place, put)
+            self._put(position, put)
         for (table, key), (write, row) in parts.sets.items():
             locked_keys.setdefault(table, set()).add(key)
             rows = self._updates.setdefault((UPDATE, table, tuple(row), ""), [])
-            rows.append((len(what), *key, *row.values()))
-            what.append((place, write))
+            rows.append((len(origins), *key, *row.values()))
+            origins.append((position, write))
         for drop in parts.drops:
             locked_keys.setdefault(drop.table, set()).add(drop.key)
             self._removes.setdefault(drop.table, []).append(drop.key)
 
-    def _put(self, place: int, put: Put) -> None:
+    def _put(self, position: int, put: Put) -> None:
         table, key = put.table, put.key
         columns, values = tuple(put.row), tuple(put.row.values())
-        if table == NUMBERED and key == _NUMBERED_KEY:
+        if table == APPENDED_TABLE and key == _APPENDED_KEY:
             self._append(table, columns, values)
             return
         if self._numbers is not None:
             key, values = self._fill(table, key, values)
         rows = self._inserts.setdefault((INSERT, table, columns, ""), [])
-        rows.append((len(self._what), *key, *values))
-        self._what.append((place, put))
+        rows.append((len(self._origins), *key, *values))
+        self._origins.append((position, put))
 
     def _append(self, table: str, columns: tuple[str, ...], values: tuple[Any, ...]) -> None:
-        """Add a row that the server numbers; it may also fill one counted column."""
-        if self._append_count == PLACES:  # a batch is halved then
+        """Add a row whose key the server assigns; one more column may get a counter's number."""
+        if self._append_count == APPENDS_MAX:  # the committer then halves the batch
             raise LimitExceeded(
-                f"One change tells of at most {PLACES} events: nothing was written. Ask for less at"
-                " once, of a cascade for its parts first."
+                f"One change records at most {APPENDS_MAX} events: nothing was written."
+                " Request less at once; delete the parts of a cascade first."
             )
         counted_columns = [
             column for column, one in zip(columns, values, strict=True) if type(one) is Next
@@ -222,77 +222,82 @@ class Builder:
         assert self._numbers is not None  # noqa: S101 (the caller has checked)
         last, heads = self._numbers
         whole = [*key, *values]
-        for place, value in enumerate(whole):
+        for position, value in enumerate(whole):
             if type(value) is Next:
                 last[value.counter] += 1
-                whole[place] = last[value.counter]
+                whole[position] = last[value.counter]
             elif type(value) is ChainHash:
-                heads[table] = whole[place] = link(heads[table], whole[:place])
+                heads[table] = whole[position] = link(heads[table], whole[:position])
         return tuple(whole[: len(key)]), tuple(whole[len(key) :])
 
     def call(self, batch_id: str, at: float, ids: str, *, uses_server_time: bool) -> StatementCall:
-        """The statement: hold, compare, put, set, number, drop, note.
+        """Return the statement: lock, check, insert, update, append, delete, record the batch.
 
-        If the server `uses_server_time` when leases end, it is told how far off that is.
+        With `uses_server_time` the ends of leases are sent relative to now.
         """
-        shapes: list[Shape] = []
+        shapes: list[FunctionShape] = []
         arguments: list[Any] = []
 
-        def take(shape: Shape, rows: Iterable[tuple[Any, ...]]) -> None:
+        def add_call(shape: FunctionShape, rows: Iterable[tuple[Any, ...]]) -> None:
             shapes.append(shape)
             arguments.extend(zip(*rows, strict=True))
-            if uses_server_time and shape[1] == SERVER_TIMED[0] and SERVER_TIMED[1] in shape[2]:
+            if (
+                uses_server_time
+                and shape[1] == SERVER_TIME_COLUMN[0]
+                and SERVER_TIME_COLUMN[1] in shape[2]
+            ):
                 _make_relative(shape, arguments, at)
 
         for table in sorted(self._locked_keys, key=_RANK.__getitem__):
-            take((HOLD, table, (), ""), sorted(self._locked_keys[table]))
+            add_call((LOCK, table, (), ""), sorted(self._locked_keys[table]))
         for shape, rows in self._checks.items():
-            take(shape, rows)
+            add_call(shape, rows)
         if self._checks:
-            shapes.append(CHECKPOINT)
-        plain = [shape for shape in self._inserts if shape[0] == INSERT]
-        plain.sort(key=lambda shape: _RANK[shape[1]])
-        for shape in plain:
+            shapes.append(RAISE_REFUSALS)
+        inserts = [shape for shape in self._inserts if shape[0] == INSERT]
+        inserts.sort(key=lambda shape: _RANK[shape[1]])
+        for shape in inserts:
             rows = self._inserts[shape]
             rows.sort(key=_key_of_row)
-            take(shape, rows)
-        if plain:
-            shapes.append(CHECKPOINT)
+            add_call(shape, rows)
+        if inserts:
+            shapes.append(RAISE_REFUSALS)
         for shape, rows in self._updates.items():
-            take(shape, rows)
+            add_call(shape, rows)
         if self._updates:
-            shapes.append(CHECKPOINT)
+            shapes.append(RAISE_REFUSALS)
         for shape, rows in self._inserts.items():
             if shape[0] == APPEND:
-                take(shape, rows)
+                add_call(shape, rows)
         for table, keys in self._removes.items():
-            take((REMOVE, table, (), ""), keys)
+            add_call((REMOVE, table, (), ""), keys)
         shapes.append(RECORD_BATCH)
         arguments += (batch_id, at, ids)
-        return StatementCall(tuple(shapes), arguments, self._what)
+        return StatementCall(tuple(shapes), arguments, self._origins)
 
 
-def _make_relative(shape: Shape, arguments: list[Any], at: float) -> None:
+def _make_relative(shape: FunctionShape, arguments: list[Any], at: float) -> None:
     """Make the server-timed column in the last arguments relative to now."""
-    what, _, columns, operators = shape
-    place = columns.index(SERVER_TIMED[1])
-    if what != CHECK or operators[place] != "=":
-        arguments[place - len(columns)] = [
-            None if one is None else one - at for one in arguments[place - len(columns)]
+    kind, _, columns, operators = shape
+    position = columns.index(SERVER_TIME_COLUMN[1])
+    if kind != CHECK or operators[position] != "=":
+        arguments[position - len(columns)] = [
+            None if one is None else one - at for one in arguments[position - len(columns)]
         ]
 
 
-def refusals(call: StatementCall, detail: str, types: Types) -> dict[int, CommitRefusal]:
+def decode_refusals(call: StatementCall, detail: str, types: Types) -> dict[int, CommitRefusal]:
     """Decode a refusal: for each change the first guard or write that failed."""
     found: dict[int, tuple[int, CommitRefusal]] = {}
     for number, row in json.loads(f"[{detail.rstrip(',')}]"):
-        place, what = call.what[number]
-        if place not in found or number < found[place][0]:
-            found[place] = (number, CommitRefusal(what, _row(what.table, row, types)))
-    return {place: refused for place, (_, refused) in found.items()}
+        position, origin = call.origins[number]
+        if position not in found or number < found[position][0]:
+            refusal = CommitRefusal(origin, _decode_row(origin.table, row, types))
+            found[position] = (number, refusal)
+    return {position: refusal for position, (_, refusal) in found.items()}
 
 
-def _row(table: str, row: dict[str, Any] | None, types: Types) -> Row | None:
+def _decode_row(table: str, row: dict[str, Any] | None, types: Types) -> Row | None:
     if row is None:
         return None
     names = (*_KEYS[table], *TABLES[table].columns)
@@ -310,7 +315,7 @@ def _refuse_unknown(table: str, key: tuple[Any, ...]) -> None:
     raise Defect(f"Table {table!r} has no key like {key!r}; nothing was written.")
 
 
-_NUMBERED_KEY = (Next(NUMBERED),)
+_APPENDED_KEY = (Next(APPENDED_TABLE),)
 
 
 def _key_of_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -318,7 +323,7 @@ def _key_of_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return row[1:]
 
 
-def _bounds(values: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+def _split_operators(values: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     marks = {Below: "<", AtLeast: ">"}
     operators = "".join(marks.get(type(value), "=") for value in values)
     return operators, tuple(

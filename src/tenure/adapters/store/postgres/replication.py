@@ -1,4 +1,4 @@
-"""Whether a failover to a standby would lose acknowledged commits, by what the primary says.
+"""Finds out from the primary whether a failover to a standby would lose acknowledged commits.
 
 A commit is on a standby before it is acknowledged only if `synchronous_standby_names` names that
 standby; the store's sessions use `synchronous_commit = on` at least, whatever the server's default.
@@ -11,8 +11,8 @@ import asyncpg
 
 from tenure.adapters.store.postgres import server
 
-WAITED_FOR = ("sync", "quorum")
-"""Values of `sync_state`: commits wait for this standby, or for so many of several."""
+SYNCHRONOUS_STATES = ("sync", "quorum")
+"""Values of `sync_state` of a standby for which commits wait, alone or as one of a quorum."""
 _STANDBYS = (
     "SELECT coalesce(nullif(application_name, ''), 'pid ' || pid), sync_state"
     " FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup' ORDER BY 1"
@@ -20,10 +20,10 @@ _STANDBYS = (
 
 
 class Replication(NamedTuple):
-    """What was found, and what to do about it; nothing is to be done if `keeps_commits`."""
+    """The state of replication, and advice if something should be changed."""
 
     keeps_commits: bool
-    """Whether no failover to a standby that is connected now loses an acknowledged commit."""
+    """Whether a failover to any connected standby loses no acknowledged commit."""
     found: str
     advice: str = ""
 
@@ -36,8 +36,8 @@ class Standby(NamedTuple):
     """None: the user may not see it."""
 
 
-async def look_at_replication(url: str) -> Replication:
-    """Ask the server that the URL names; a StoreError says why that cannot be."""
+async def inspect_replication(url: str) -> Replication:
+    """Inspect the server that the URL names; a StoreError says why that is not possible."""
     address = server.read_address(url)
     try:
         connection = await server.connect(address, "tenure doctor")
@@ -46,13 +46,13 @@ async def look_at_replication(url: str) -> Replication:
             standbys = [Standby(*row) for row in await connection.fetch(_STANDBYS)]
         finally:
             await server.close(connection)
-    except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
+    except (asyncpg.PostgresError, *server.LOST_CONNECTION_ERRORS, ValueError) as error:
         raise server.translate_error(error, address) from None
-    return judge(names.strip(), standbys)
+    return assess(names.strip(), standbys)
 
 
-def judge(names: str, standbys: Sequence[Standby]) -> Replication:
-    """By `synchronous_standby_names` and the standbys that are connected."""
+def assess(names: str, standbys: Sequence[Standby]) -> Replication:
+    """Decide from `synchronous_standby_names` and the connected standbys."""
     listed = ", ".join(one.name for one in standbys)
     if not names:
         if not standbys:
@@ -74,8 +74,8 @@ def judge(names: str, standbys: Sequence[Standby]) -> Replication:
             found=f"synchronous_standby_names is {names!r}; connected: {listed}",
             advice="GRANT pg_read_all_stats to the store's user, to see which are synchronous",
         )
-    safe = ", ".join(one.name for one in standbys if one.sync_state in WAITED_FOR)
-    others = ", ".join(one.name for one in standbys if one.sync_state not in WAITED_FOR)
+    safe = ", ".join(one.name for one in standbys if one.sync_state in SYNCHRONOUS_STATES)
+    others = ", ".join(one.name for one in standbys if one.sync_state not in SYNCHRONOUS_STATES)
     if not safe:
         return Replication(
             keeps_commits=False,

@@ -1,86 +1,88 @@
-"""Makes the tables: numbered files, forward only, under a lock, so that many may start at once.
+"""Creates the schema and applies its migrations, under a lock that all processes respect.
 
-Each run is one transaction: a process that dies in it, or a file that fails, leaves nothing.
+Each run is one transaction: a process that dies in it, or a file that fails, changes nothing.
 """
 
 from pathlib import Path
 
 import asyncpg
 
-from tenure.adapters.store.postgres.functions import PLACE_BITS, Types
+from tenure.adapters.store.postgres.functions import ROW_NUMBER_BITS, Types
 from tenure.adapters.store.postgres.server import Address
 from tenure.core.errors import StoreForeign, StoreNewer
 from tenure.sqlite.migrations import Migration
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('tenure migrations'), hashtext($1))"
-_MARK = "tenure_migration"
-_MARKED = (
-    f"CREATE TABLE {_MARK}"
+_MIGRATION_TABLE = "tenure_migration"
+_CREATE_MIGRATION_TABLE = (
+    f"CREATE TABLE {_MIGRATION_TABLE}"
     " (number BIGINT PRIMARY KEY, name TEXT NOT NULL, only_adds BOOLEAN NOT NULL)"
 )
-_THERE = (
+_HAS_TABLE = (
     "SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
     " WHERE nspname = $1 AND relname = $2"
 )
-_BEYOND = f"SELECT EXISTS (SELECT FROM {_MARK} WHERE number > $1 AND NOT only_adds)"
+_IS_NEWER = f"SELECT EXISTS (SELECT FROM {_MIGRATION_TABLE} WHERE number > $1 AND NOT only_adds)"
 
 
 async def migrate(
     connection: asyncpg.Connection, address: Address, migrations: list[Migration]
 ) -> list[str]:
-    """Apply what the schema lacks; the names applied.  Refuses what is newer or not ours.
+    """Apply the missing migrations and return their names; refuse a newer or foreign schema.
 
-    A newer schema that only grew is open to this release: see `tenure.sqlite.migrations`.
+    A newer schema to which was only added is accepted: see `tenure.sqlite.migrations`.
     """
     schema = address.schema
-    if await _number(connection, address) == len(migrations):
+    if await _read_number(connection, address) == len(migrations):
         return []
     async with connection.transaction():
         await connection.execute(_LOCK, schema)
-        number = await reached(connection, address, migrations)
+        number = await find_last_migration(connection, address, migrations)
         if number is None:
             if await connection.fetchval("SELECT to_regnamespace($1)", f'"{schema}"') is None:
                 await connection.execute(f'CREATE SCHEMA "{schema}"')
-            await connection.execute(_MARKED)
+            await connection.execute(_CREATE_MIGRATION_TABLE)
             number = 0
         for migration in migrations[number:]:
             await connection.execute(migration.sql)
             await connection.execute(
-                f"INSERT INTO {_MARK} (number, name, only_adds) VALUES ($1, $2, $3)",
+                f"INSERT INTO {_MIGRATION_TABLE} (number, name, only_adds) VALUES ($1, $2, $3)",
                 migration.number,
                 migration.name,
-                migration.adds,
+                migration.only_adds,
             )
         return [migration.name for migration in migrations[number:]]
 
 
-async def reached(
+async def find_last_migration(
     connection: asyncpg.Connection, address: Address, migrations: list[Migration]
 ) -> int | None:
-    """The last migration applied, None before the first; refuses what is newer or not ours."""
-    number = await _number(connection, address)
+    """The number of the last migration, None before the first; refuse a newer or foreign schema."""
+    number = await _read_number(connection, address)
     if number is None:
         await _refuse_foreign(connection, address)
-    elif await connection.fetchval(_BEYOND, len(migrations)):
+    elif await connection.fetchval(_IS_NEWER, len(migrations)):
         raise StoreNewer(
-            f"{address.shown()} was written by a newer Tenure (schema {number}, this one knows"
+            f"{address.display()} was written by a newer Tenure (schema {number}, this one knows"
             f" {len(migrations)}): start that one. Nothing was touched."
         )
     return number
 
 
-async def has(connection: asyncpg.Connection, address: Address, table: str) -> bool:
+async def has_table(connection: asyncpg.Connection, address: Address, table: str) -> bool:
     """Whether the schema has this table."""
-    # Read as a table is: `to_regclass` can answer from before this session waited for the lock.
-    return await connection.fetchval(_THERE, address.schema, table) is not None
+    # Not `to_regclass`: its answer may be from before this session waited for the lock.
+    return await connection.fetchval(_HAS_TABLE, address.schema, table) is not None
 
 
-async def _number(connection: asyncpg.Connection, address: Address) -> int | None:
-    """The last migration applied; None where there was none."""
-    if not await has(connection, address, _MARK):
+async def _read_number(connection: asyncpg.Connection, address: Address) -> int | None:
+    """The number of the last migration that was applied; None if there was none."""
+    if not await has_table(connection, address, _MIGRATION_TABLE):
         return None
-    found: int = await connection.fetchval(f"SELECT coalesce(max(number), 0) FROM {_MARK}")
+    found: int = await connection.fetchval(
+        f"SELECT coalesce(max(number), 0) FROM {_MIGRATION_TABLE}"
+    )
     return found
 
 
@@ -91,13 +93,13 @@ async def _refuse_foreign(connection: asyncpg.Connection, address: Address) -> N
     )
     if other is not None:
         raise StoreForeign(
-            f"{address.shown()} holds another program's tables ({other}): name another schema,"
+            f"{address.display()} has tables of another program ({other}): name another schema,"
             " like postgresql://…?schema=tenure2. Nothing was touched."
         )
 
 
 async def read_types(connection: asyncpg.Connection, schema: str) -> Types:
-    """The type of every column, as the server knows it."""
+    """Read the type of every column."""
     rows = await connection.fetch(
         "SELECT table_name, column_name, data_type FROM information_schema.columns"
         " WHERE table_schema = $1",
@@ -106,14 +108,15 @@ async def read_types(connection: asyncpg.Connection, schema: str) -> Types:
     return {(row[0], row[1]): row[2] for row in rows}
 
 
-async def go_on_after_restore(connection: asyncpg.Connection) -> None:
-    """Events that were restored here carry another server's transaction numbers: go on after them.
+async def shift_positions_after_restore(connection: asyncpg.Connection) -> None:
+    """Make positions of new events larger than those of events restored from another server.
 
-    Without this they would wait until this server has counted as far, and new ones stand before.
+    A position contains a transaction id.  The restored ids may be larger than this server's, so
+    restored events would stay unreadable and new events would be ordered before them.
     """
     await connection.execute(
-        f"UPDATE horizon SET moved = (SELECT max(position) >> {PLACE_BITS} FROM outbox) + 1"
+        f"UPDATE horizon SET moved = (SELECT max(position) >> {ROW_NUMBER_BITS} FROM outbox) + 1"
         " - pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
-        f" WHERE (SELECT max(position) >> {PLACE_BITS} FROM outbox)"
+        f" WHERE (SELECT max(position) >> {ROW_NUMBER_BITS} FROM outbox)"
         " >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint + moved"
     )

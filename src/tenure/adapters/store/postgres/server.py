@@ -1,7 +1,7 @@
-"""Connects to the server, checks that it is fit to keep records, and explains its errors.
+"""Connects to the server, checks its settings, and translates its errors.
 
-Every connection has a name, so that one whose outcome is unknown can be ended from another.
-Nothing of the driver's errors passes: `translate_error` makes of them what the port promises.
+Every connection has a name, so that a session whose outcome is unknown can be ended from another
+one.  `translate_error` turns every error of the driver into one that the port promises.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from tenure.core.errors import StoreError, StoreFull, StoreUnsafe
 VERSION_MIN = 14
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 30.0
-"""One statement; the server ends it a little earlier than we stop to listen."""
-HURRY_SECONDS = 1.0
-"""How long a lost server is waited for by a process that is leaving."""
+"""Timeout of one statement; the server's own timeout is a little shorter."""
+STOPPING_SECONDS = 1.0
+"""How long a process that stops waits for a lost server."""
 LOCK_SECONDS = 2.0
-"""For a row that somebody else holds: our own processes hold one for milliseconds."""
-DURABLE = ("on", "remote_apply")
-"""Values of synchronous_commit at which a commit is on the disks of all that it waits for."""
-SCHEMA = "tenure"
-NAME_MAX = 50
-"""Characters of a schema's name; the server cuts off what is longer than 63 without a word."""
-SESSION = {
-    # Plans are made once: every statement finds its rows by a key, however large the tables are.
+"""Lock timeout of a row; our own processes lock a row for milliseconds only."""
+DURABLE_COMMIT_VALUES = ("on", "remote_apply")
+"""Values of synchronous_commit with which a commit is flushed on the server and its standby."""
+DEFAULT_SCHEMA = "tenure"
+SCHEMA_CHARACTERS_MAX = 50
+"""Characters of a schema's name; the server silently truncates a name longer than 63."""
+SESSION_SETTINGS = {
+    # One generic plan for each statement: all find their rows by a key, at any size of the tables.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
@@ -42,29 +42,29 @@ SESSION = {
     "client_min_messages": "warning",
 }
 
-GONE = (
+LOST_CONNECTION_ERRORS = (
     asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.ConnectionDoesNotExistError,
     asyncpg.AdminShutdownError, asyncpg.CrashShutdownError, asyncpg.CannotConnectNowError,
     asyncpg.InternalClientError, asyncpg.IdleInTransactionSessionTimeoutError,
     OSError, asyncio.IncompleteReadError, TimeoutError,
 )  # fmt: skip
-"""The connection is no more, or nobody knows: what it was last asked to do has no known outcome."""
-BUSY = (
+"""The connection is or may be lost: its last statement has no known outcome."""
+RETRYABLE_ERRORS = (
     asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError,
     asyncpg.TooManyConnectionsError, asyncpg.OutOfMemoryError, asyncpg.QueryCanceledError,
     asyncpg.ConfigurationLimitExceededError, asyncpg.ReadOnlySQLTransactionError,
 )  # fmt: skip
-"""Not this time, and nothing was kept: it may well go another time or with another server."""
+"""Nothing was stored; a retry, perhaps with another server, may succeed."""
 
 
 class Address(NamedTuple):
-    """Where the records are kept."""
+    """The URL of the database and the name of the schema."""
 
     url: str
     schema: str
 
-    def shown(self) -> str:
-        """As it may be told: without the password."""
+    def display(self) -> str:
+        """The address without the password, for messages."""
         parts = urlsplit(self.url)
         host = parts.netloc.rpartition("@")[2]
         user = f"{parts.username}@" if parts.username else ""
@@ -72,25 +72,25 @@ class Address(NamedTuple):
 
 
 def read_address(url: str, schema: str = "") -> Address:
-    """Take the schema's name out of the URL: `postgresql://…/database?schema=name`."""
+    """Split a URL `postgresql://…/database?schema=name` into the database and the schema."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise StoreError(f"This is no address of a database ({error}).") from None
+        raise StoreError(f"This is not the address of a database ({error}).") from None
     if parts.scheme not in {"postgresql", "postgres"}:
         raise StoreError(
             "A PostgreSQL store is named like postgresql://user@host:5432/database,"
             f" not by {parts.scheme or 'a path'!r}."
         )
-    asked = parse_qsl(parts.query)
-    name = schema or dict(asked).get("schema", SCHEMA)
-    plain = name.isidentifier() and name.isascii() and name == name.lower()
-    if not plain or len(name) > NAME_MAX:
+    options = parse_qsl(parts.query)
+    name = schema or dict(options).get("schema", DEFAULT_SCHEMA)
+    is_plain = name.isidentifier() and name.isascii() and name == name.lower()
+    if not is_plain or len(name) > SCHEMA_CHARACTERS_MAX:
         raise StoreError(
-            f"A schema is called by small letters, digits and underscores, not {name!r}."
+            f"A schema's name has lower-case letters, digits and underscores; {name!r} has not."
         )
-    left = urlencode([pair for pair in asked if pair[0] != "schema"])
-    return Address(urlunsplit(parts._replace(query=left)), name)
+    other_options = urlencode([pair for pair in options if pair[0] != "schema"])
+    return Address(urlunsplit(parts._replace(query=other_options)), name)
 
 
 async def connect(
@@ -101,21 +101,27 @@ async def connect(
     standby: bool = False,
     history: History | None = None,
 ) -> asyncpg.Connection:
-    """A connection of this name; the server answers a commit only when it is durable.
+    """Open a connection with this name; the server acknowledges a commit only when it is durable.
 
     With synchronous replication that includes the standby's disk.  A standby is refused like a
-    server that is down, unless `standby` says that one will do.  StoreRewound if the server lacks
-    what `history` has.
+    server that is down, unless `standby` is true.  StoreRewound if the server lacks a batch of
+    `history`.
     """
-    given = {"search_path": f'"{address.schema}"', "application_name": name, **(settings or {})}
-    connection = await asyncpg.connect(address.url, timeout=CONNECT_SECONDS, server_settings=given)
+    session_settings = {
+        "search_path": f'"{address.schema}"',
+        "application_name": name,
+        **(settings or {}),
+    }
+    connection = await asyncpg.connect(
+        address.url, timeout=CONNECT_SECONDS, server_settings=session_settings
+    )
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             if not standby and await connection.fetchval("SELECT pg_is_in_recovery()"):
                 raise ConnectionRefusedError("this server is a standby")
-            # Said once more: what stands between may have named the session after itself.
+            # Set again: a proxy may have replaced the name by its own.
             await connection.fetchval("SELECT set_config('application_name', $1, false)", name)
-            if await connection.fetchval("SHOW synchronous_commit") not in DURABLE:
+            if await connection.fetchval("SHOW synchronous_commit") not in DURABLE_COMMIT_VALUES:
                 await connection.execute("SET synchronous_commit = on")
             if history is not None:
                 await history.check(connection)
@@ -126,17 +132,17 @@ async def connect(
 
 
 async def close(connection: asyncpg.Connection | None) -> None:
-    """Let go of it, politely if it still listens."""
+    """Close the connection; terminate it if the server does not answer."""
     if connection is None or connection.is_closed():
         return
     try:
         await connection.close(timeout=2.0)
-    except Exception:  # noqa: BLE001 (it is given up in any case)
+    except Exception:  # noqa: BLE001 (it is terminated then)
         connection.terminate()
 
 
-async def refuse_unfit(connection: asyncpg.Connection) -> None:
-    """Refuse a server that would lose records or cannot take any; nothing is touched."""
+async def check_server(connection: asyncpg.Connection) -> None:
+    """Refuse a server that would lose records or cannot store any; nothing is changed."""
     number = connection.get_server_version().major
     if number < VERSION_MIN:
         raise StoreUnsafe(
@@ -151,11 +157,11 @@ async def refuse_unfit(connection: asyncpg.Connection) -> None:
             )
     if await connection.fetchval("SHOW server_encoding") != "UTF8":
         raise StoreUnsafe(
-            "The database is not in UTF-8: make one with ENCODING 'UTF8'. Nothing was touched."
+            "The database is not in UTF-8: create one with ENCODING 'UTF8'. Nothing was touched."
         )
     if await connection.fetchval("SELECT pg_is_in_recovery()"):
         raise StoreError(
-            "The server is a standby and takes no records: name the primary,"
+            "The server is a standby and accepts no writes: name the primary,"
             " or add target_session_attrs=read-write to the address."
         )
     if await connection.fetchval("SHOW transaction_read_only") == "on":
@@ -166,18 +172,18 @@ async def refuse_unfit(connection: asyncpg.Connection) -> None:
 
 
 async def write_problem(address: Address) -> str:
-    """Why a new session cannot write, in words that name no address; "" if it can."""
+    """Return why a new session cannot write, without the address; "" if it can."""
     try:
         connection = await connect(address, "tenure probe", standby=True)
-    except (*GONE, asyncpg.PostgresError):
+    except (*LOST_CONNECTION_ERRORS, asyncpg.PostgresError):
         return "the PostgreSQL server cannot be reached, or it accepts no connection"
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             if await connection.fetchval("SELECT pg_is_in_recovery()"):
-                return "the PostgreSQL server is a standby, which takes no records"
+                return "the PostgreSQL server is a standby, which accepts no writes"
             if await connection.fetchval("SHOW transaction_read_only") == "on":
                 return "the PostgreSQL database is read-only (default_transaction_read_only)"
-    except (*GONE, asyncpg.PostgresError):
+    except (*LOST_CONNECTION_ERRORS, asyncpg.PostgresError):
         return "the PostgreSQL server does not answer"
     finally:
         connection.terminate()
@@ -185,9 +191,9 @@ async def write_problem(address: Address) -> str:
 
 
 async def end_session(connection: asyncpg.Connection, name: str) -> None:
-    """End the session of this name, if the server still has it, and wait until it is gone.
+    """End the session with this name, if the server still has it, and wait until it has ended.
 
-    From then on what it was last asked to do is either committed or never will be.
+    From then on its last statement is either committed or never will be.
     """
     while await connection.fetchval(  # noqa: ASYNC110 (only the server knows)
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
@@ -198,31 +204,33 @@ async def end_session(connection: asyncpg.Connection, name: str) -> None:
 
 
 def translate_error(error: BaseException, address: Address) -> StoreError:
-    """What a caller is told; the driver's error in brackets, if it is any help."""
-    where = address.shown()
+    """Translate an error of the driver into the StoreError for the caller."""
+    where = address.display()
     match error:
         case StoreError():
             return error
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
-            said = "it refuses the user or the password; check them"
+            problem = "it refuses the user or the password; check them"
         case asyncpg.InvalidCatalogNameError():
-            said = "it has no database of that name; make it with createdb"
+            problem = "it has no database of that name; create it with createdb"
         case asyncpg.DiskFullError():
-            return StoreFull(f"The disk of {where} is full: this was not kept. Make room there.")
+            return StoreFull(f"The disk of {where} is full: this was not stored. Free space there.")
         case asyncpg.LockNotAvailableError():
-            said = "somebody holds a row of this and does not let go; pg_stat_activity tells who"
+            problem = "another session has locked a row of this for too long; see pg_stat_activity"
         case asyncpg.ReadOnlySQLTransactionError():
-            said = "it is read-only: name the primary, or set default_transaction_read_only off"
+            problem = "it is read-only: name the primary, or set default_transaction_read_only off"
         case asyncpg.TooManyConnectionsError():
-            said = "it has no connection left: raise max_connections or run fewer processes"
+            problem = "it has no connection left: raise max_connections or run fewer processes"
         case asyncpg.InsufficientPrivilegeError():
-            said = f"its user may not do that ({error}): grant CREATE and TEMP on the database"
+            problem = f"its user may not do that ({error}): grant CREATE and TEMP on the database"
         case TimeoutError():
-            said = "it does not answer; see that it runs and can be reached from here"
+            problem = "it does not answer; check that it runs and can be reached from here"
         case ssl.SSLError():
-            said = f"its TLS certificate is not accepted ({error.reason})"
+            problem = f"its TLS certificate is not accepted ({error.reason})"
         case OSError():
-            said = f"it cannot be reached ({error}); see that it runs and can be reached from here"
+            problem = f"it cannot be reached ({error}); check that it runs and its address"
         case _:
-            said = f"it says: {error}"
-    return StoreError(f"The store {where} cannot be used now: {said}. Nothing was kept of this.")
+            problem = f"it reports: {error}"
+    return StoreError(
+        f"The store {where} cannot be used now: {problem}. Nothing of this was stored."
+    )

@@ -10,38 +10,39 @@ from typing import Any
 import asyncpg
 
 from tenure.adapters.store.postgres import horizon, server
-from tenure.adapters.store.postgres.functions import REFUSED, Functions, Shape
+from tenure.adapters.store.postgres.functions import REFUSED_SQLSTATE, Functions, FunctionShape
 from tenure.adapters.store.postgres.history import History
 from tenure.adapters.store.postgres.parts import (
-    NUMBERED,
+    APPENDED_TABLE,
     Builder,
+    ChangeParts,
     Numbers,
-    Parts,
     StatementCall,
     count_numbers,
-    refusals,
+    decode_refusals,
 )
 from tenure.adapters.store.postgres.texts import MARKS, SPLIT_TEXTS, UNUSED, join_texts
 from tenure.ports.store import CommitRefusal
 
 CACHED_STATEMENTS_MAX = 200
 """Prepared statements of a connection: one for each combination of shapes."""
-_NUMBER = """
-CREATE FUNCTION pg_temp.numbered(
-    a_names text[], a_many bigint[], OUT numbers bigint[], OUT head text
+_CREATE_TAKE_NUMBERS = """
+CREATE FUNCTION pg_temp.take_numbers(
+    a_names text[], a_counts bigint[], OUT numbers bigint[], OUT head text
 ) LANGUAGE plpgsql AS $$ BEGIN
     WITH raised AS (
-        INSERT INTO counter (name, value) SELECT * FROM unnest(a_names, a_many)
+        INSERT INTO counter (name, value) SELECT * FROM unnest(a_names, a_counts)
         ON CONFLICT (name) DO UPDATE SET value = counter.value + excluded.value
         RETURNING name, value
     ) SELECT array_agg(value ORDER BY name) INTO numbers FROM raised;
     SELECT hash INTO head FROM audit ORDER BY position DESC LIMIT 1;
 END $$"""
-"""Counters are locked in the order of their names; then the last row of the chain is read."""
+"""Takes numbers from counters and reads the last hash of the audit chain.
 
-
+The counters are locked in the order of their names, so that two batches cannot deadlock.
+"""
 _UNREPLICATED = "SET LOCAL synchronous_commit = off; "
-"""For statements that only this session needs: they wait for no disk and no standby."""
+"""Prefix of statements that only this session needs: they wait for no disk and no standby."""
 
 
 class BatchRefused(Exception):
@@ -60,142 +61,149 @@ class Session:
         self.connection = connection
         self.name = name
         self.is_commit_sent = False
-        """Whether the server was asked to commit, so that only it knows what became of it."""
+        """Whether COMMIT was sent, so that only the server knows the outcome."""
         self._functions = functions
         self._call: StatementCall
-        self._names: dict[Shape, str] = {}
-        self._statements: dict[tuple[Shape, ...], Any] = {}
-        self._numbers = False
+        self._function_names: dict[FunctionShape, str] = {}
+        self._statements: dict[tuple[FunctionShape, ...], Any] = {}
+        self._has_take_numbers = False
         self._lock_seconds = server.LOCK_SECONDS
 
-    async def wait_for_rows(self, seconds: float) -> None:
-        """From now on wait so long for a row that somebody else holds."""
+    async def set_lock_timeout(self, seconds: float) -> None:
+        """Set how long the next statements wait for a locked row."""
         self.is_commit_sent = False
         if seconds != self._lock_seconds:
             await self.connection.execute(f"SET lock_timeout = '{seconds:g}s'")
             self._lock_seconds = seconds
 
-    def send(self) -> None:
-        """From here on only the server knows; but not if the connection is known to be gone."""
+    def mark_commit_sent(self) -> None:
+        """Call this just before COMMIT is sent; raises if the connection is known to be closed."""
         if self.connection.is_closed():
             raise ConnectionResetError("the connection was closed")
         self.is_commit_sent = True
 
-    async def apply(self, batch: Sequence[Parts], batch_id: str, at: float) -> None:
-        """Apply all of these changes durably; BatchRefused if a guard fails."""
+    async def apply(self, batch: Sequence[ChangeParts], batch_id: str, at: float) -> None:
+        """Apply all of these changes durably; BatchRefused if a guard or an insert fails."""
         self.is_commit_sent = False
-        noted = (batch_id, at, ids_of(batch))
-        wanted = count_numbers(batch)
-        self._call = _built(batch).call(*noted, uses_server_time=self._functions.uses_server_time)
+        batch_row = (batch_id, at, ids_of(batch))
+        counts = count_numbers(batch)
+        self._call = _build(batch).call(
+            *batch_row, uses_server_time=self._functions.uses_server_time
+        )
         try:
             async with timeout(server.STATEMENT_SECONDS):
-                statement = await self._prepared(self._call.shapes)
-                if wanted or batch[0].duplicate_put is not None:
-                    await self._apply_held(statement, batch, wanted, noted)
+                statement = await self._prepare(self._call.shapes)
+                if counts or batch[0].duplicate_put is not None:
+                    await self._apply_with_numbers(statement, batch, counts, batch_row)
                 else:
-                    arguments = self._joined()
-                    self.send()
+                    arguments = self._join_arguments()
+                    self.mark_commit_sent()
                     await statement.fetchval(*arguments)
         except asyncpg.PostgresError as error:
-            if error.sqlstate != REFUSED:
+            if error.sqlstate != REFUSED_SQLSTATE:
                 raise
-            found = refusals(self._call, str(error.detail), self._functions.types)
+            found = decode_refusals(self._call, str(error.detail), self._functions.types)
             raise BatchRefused(found) from None
 
-    async def _apply_held(
+    async def _apply_with_numbers(
         self,
         statement: Any,
-        batch: Sequence[Parts],
-        wanted: dict[str, int],
-        noted: tuple[str, float, str],
+        batch: Sequence[ChangeParts],
+        counts: dict[str, int],
+        batch_row: tuple[str, float, str],
     ) -> None:
-        """Hold the counters first, so that the numbers and hashes to write are known."""
-        if not self._numbers:
-            await self.connection.execute(_UNREPLICATED + _NUMBER)
-            self._numbers = True
+        """Take numbers from the counters first, so that the rows and hashes to write are known."""
+        if not self._has_take_numbers:
+            await self.connection.execute(_UNREPLICATED + _CREATE_TAKE_NUMBERS)
+            self._has_take_numbers = True
         await self.connection.execute("BEGIN")
         try:
-            if wanted:
-                names = sorted(wanted.keys() - {NUMBERED})
+            if counts:
+                names = sorted(counts.keys() - {APPENDED_TABLE})
                 ((last, head),) = await self.connection.fetch(
-                    "SELECT * FROM pg_temp.numbered($1, $2)", names, [wanted[n] for n in names]
+                    "SELECT * FROM pg_temp.take_numbers($1, $2)", names, [counts[n] for n in names]
                 )
-                counts = zip(names, last or (), strict=True)
-                before = {name: n - wanted[name] for name, n in counts}
-                if NUMBERED in wanted:  # a place among the events: what commits later is beyond it
-                    ((place,),) = await horizon.ask(self.connection, horizon.BEYOND)
-                    before[NUMBERED] = place - 1 - wanted[NUMBERED]
+                raised = zip(names, last or (), strict=True)
+                before = {name: value - counts[name] for name, value in raised}
+                if (
+                    APPENDED_TABLE in counts
+                ):  # positions of events: every later commit has larger ones
+                    ((first,),) = await horizon.fetch_readable(
+                        self.connection, horizon.FIRST_UNREADABLE
+                    )
+                    before[APPENDED_TABLE] = first - 1 - counts[APPENDED_TABLE]
                 numbers = Numbers(before, {"audit": head or ""})
-                built = _built(batch, numbers)
-                self._call = built.call(*noted, uses_server_time=self._functions.uses_server_time)
-            await statement.fetchval(*self._joined())
+                builder = _build(batch, numbers)
+                self._call = builder.call(
+                    *batch_row, uses_server_time=self._functions.uses_server_time
+                )
+            await statement.fetchval(*self._join_arguments())
         except asyncpg.PostgresError as error:
-            if not isinstance(error, server.GONE):
+            if not isinstance(error, server.LOST_CONNECTION_ERRORS):
                 await self.connection.execute("ROLLBACK")
             raise
         except (ValueError, TypeError, OverflowError):
             await self.connection.execute("ROLLBACK")
             raise
-        if (
-            batch[0].duplicate_put is not None
-        ):  # it stands alone, and what it would write goes no further
+        if batch[0].duplicate_put is not None:  # it is alone in its batch and always refused
             await self.connection.execute("ROLLBACK")
             return
-        self.send()
+        self.mark_commit_sent()
         await self.connection.execute("COMMIT")
 
-    async def _prepared(self, shapes: tuple[Shape, ...]) -> Any:
+    async def _prepare(self, shapes: tuple[FunctionShape, ...]) -> Any:
         statement = self._statements.get(shapes)
         if statement is None:
             if len(self._statements) >= CACHED_STATEMENTS_MAX:
                 self._statements.clear()
             for shape in shapes:
-                await self._make(shape)
-            sql = f"SELECT {self._nested(shapes)}"
+                await self._create_function(shape)
+            sql = f"SELECT {self._nest(shapes)}"
             statement = self._statements[shapes] = await self.connection.prepare(sql)
         return statement
 
-    def _joined(self) -> list[Any]:
+    def _join_arguments(self) -> list[Any]:
         functions, shapes = self._functions, self._call.shapes
         texts = [is_text for shape in shapes for is_text in functions.of(shape).texts]
         return join_texts(self._call.arguments, texts)
 
-    async def _make(self, shape: Shape) -> None:
-        if shape not in self._names:
-            name = f"{shape[0]}_{len(self._names)}"
+    async def _create_function(self, shape: FunctionShape) -> None:
+        if shape not in self._function_names:
+            name = f"{shape[0]}_{len(self._function_names)}"
             create = self._functions.of(shape).create
             await self.connection.execute(_UNREPLICATED + create.replace("{name}", name, 1))
-            self._names[shape] = name
+            self._function_names[shape] = name
 
-    def _nested(self, shapes: tuple[Shape, ...]) -> str:
-        """Each function around the one before it."""
+    def _nest(self, shapes: tuple[FunctionShape, ...]) -> str:
+        """SQL in which each function gets the result of the one before it as first argument."""
         sql, bound = UNUSED, len(MARKS)
         for shape in shapes:
-            given = ""
+            arguments = ""
             for is_text in self._functions.of(shape).texts:
                 bound += 1
-                one = f"${bound}"
-                given += ", " + (SPLIT_TEXTS.format(given=one) if is_text else one)
-            sql = f"pg_temp.{self._names[shape]}({sql}{given})"
+                parameter = f"${bound}"
+                split = SPLIT_TEXTS.format(parameter=parameter)
+                arguments += ", " + (split if is_text else parameter)
+            sql = f"pg_temp.{self._function_names[shape]}({sql}{arguments})"
         return sql
 
 
-def _built(batch: Sequence[Parts], numbers: Numbers | None = None) -> Builder:
+def _build(batch: Sequence[ChangeParts], numbers: Numbers | None = None) -> Builder:
     builder = Builder(numbers)
-    for place, parts in enumerate(batch):
-        builder.add(place, parts)
+    for position, parts in enumerate(batch):
+        builder.add(position, parts)
     return builder
 
 
-def ids_of(batch: Sequence[Parts]) -> str:
-    """The ids of these changes, of those that have one."""
+def ids_of(batch: Sequence[ChangeParts]) -> str:
+    """The ids of these changes, separated by spaces; some changes have no id."""
     return " ".join(parts.change.id for parts in batch if parts.change.id)
 
 
 async def open_session(
-    address: server.Address, functions: Functions, history: History, fresh: str
+    address: server.Address, functions: Functions, history: History, session_id: str
 ) -> Session:
-    """A new connection that writes, under a name of its own; StoreRewound by the history."""
-    name = f"tenure {fresh}"
-    connection = await server.connect(address, name, server.SESSION, history=history)
+    """Open a writer connection with a name of its own; StoreRewound as `History.check`."""
+    name = f"tenure {session_id}"
+    connection = await server.connect(address, name, server.SESSION_SETTINGS, history=history)
     return Session(connection, name, functions)

@@ -1,4 +1,4 @@
-"""A connection for background tasks: wake-ups between processes, the clock, old batches.
+"""A background connection: notifications between processes, the clock, deletion of old batches.
 
 A wake hint tells other processes which operation has changed.  It is sent after its change is
 durable, outside its transaction, because the server commits transactions with a NOTIFY one at a
@@ -25,7 +25,7 @@ CHECK_SECONDS = 10.0
 BATCH_SECONDS = 600.0
 """How long a batch row is kept for look-ups; a commit is in doubt for a far shorter time."""
 PAYLOAD_BYTES_MAX = 7_900
-PAUSE_SECONDS = 0.5
+RECONNECT_SECONDS = 0.5
 INTERRUPT, UNCLAIMED = "!", "?"
 """Suffixes of an operation's id in a notification."""
 
@@ -39,21 +39,22 @@ class SideConnection:
         *,
         clock: ServerClock,
         now: Callable[[], float],
-        forget: str,
-        fresh: str,
+        delete_batches: str,
+        sender: str,
         history: History,
     ) -> None:
+        """`delete_batches` is SQL; `sender` is this process's id in notifications."""
         self._address = address
         self._clock = clock
         self._now = now
-        self._forget = forget
+        self._delete_batches = delete_batches
         self._history = history
         self._channel = f"tenure_{address.schema}"
-        self._me = fresh
+        self._sender = sender
         self._wake_hints: dict[str, str] = {}
-        self._due = asyncio.Event()
+        self._has_hints = asyncio.Event()
         self._on_wake_hint: Callable[[WakeHint], None] | None = None
-        self._task = asyncio.create_task(self._keep(), name="tenure store side")
+        self._task = asyncio.create_task(self._run(), name="tenure store side")
 
     def listen(self, on_wake_hint: Callable[[WakeHint], None]) -> None:
         """Call `on_wake_hint` for the hints of other processes."""
@@ -66,33 +67,31 @@ class SideConnection:
             for mark, is_set in ((INTERRUPT, one.interrupt), (UNCLAIMED, one.unclaimed)):
                 marks += mark if is_set and mark not in marks else ""
             self._wake_hints[one.operation] = marks
-        self._due.set()
+        self._has_hints.set()
 
     async def close(self) -> None:
         """Stop; hints that were not sent are replaced by the polls of other processes."""
         await cancel_and_wait(self._task)
 
-    async def _keep(self) -> None:
-        lost = False
+    async def _run(self) -> None:
+        is_lost = False
         while True:
             connection = None
             try:
-                name = f"tenure side {self._me}"
+                name = f"tenure side {self._sender}"
                 connection = await server.connect(self._address, name, history=self._history)
-                # What is deleted here need not be on a standby, which may be away for hours.
+                # Deletions need not wait for a standby, which may be down for hours.
                 await connection.execute("SET synchronous_commit = off")
                 await connection.add_listener(self._channel, self._on_notify)
-                if lost:
-                    log.warning("PostgreSQL answers again: wake-ups between processes go on")
-                lost = False
+                if is_lost:
+                    log.warning("PostgreSQL answers again: processes notify each other again")
+                is_lost = False
                 await self._serve(connection)
-            except (asyncpg.PostgresError, *server.GONE) as error:
-                if not lost:  # once: it may be away for hours
-                    log.warning(
-                        "no wake-ups between processes (%s); PostgreSQL is tried again", error
-                    )
-                lost = True
-                await asyncio.sleep(PAUSE_SECONDS)
+            except (asyncpg.PostgresError, *server.LOST_CONNECTION_ERRORS) as error:
+                if not is_lost:  # logged once: an outage may last for hours
+                    log.warning("processes cannot notify each other (%s); reconnecting", error)
+                is_lost = True
+                await asyncio.sleep(RECONNECT_SECONDS)
             except StoreRewound as error:
                 log.critical("%s This process reads and writes nothing more.", error)
                 return
@@ -101,7 +100,7 @@ class SideConnection:
                     connection.terminate()
 
     async def _serve(self, connection: asyncpg.Connection) -> None:
-        """Send wake-ups as they come; now and then check the server, delete old batches."""
+        """Send hints as they come; check the server and delete old batches at each interval."""
         loop = asyncio.get_running_loop()
         check_at = loop.time()
         while True:
@@ -110,21 +109,21 @@ class SideConnection:
                 async with asyncio.timeout(server.STATEMENT_SECONDS):
                     await self._history.check(connection)
                     await self._clock.synchronize(connection)
-                    await connection.execute(self._forget, self._now() - BATCH_SECONDS)
+                    await connection.execute(self._delete_batches, self._now() - BATCH_SECONDS)
             try:
                 async with asyncio.timeout(max(0.0, check_at - loop.time())):
-                    await self._due.wait()
+                    await self._has_hints.wait()
             except TimeoutError:
                 continue
-            self._due.clear()
+            self._has_hints.clear()
             wake_hints, self._wake_hints = self._wake_hints, {}
-            for payload in _payloads(self._me, wake_hints):
+            for payload in _payloads(self._sender, wake_hints):
                 async with asyncio.timeout(server.STATEMENT_SECONDS):
                     await connection.execute("SELECT pg_notify($1, $2)", self._channel, payload)
 
     def _on_notify(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         sender, *words = str(payload).split()
-        if sender == self._me or self._on_wake_hint is None:
+        if sender == self._sender or self._on_wake_hint is None:
             return
         for word in words:
             name = word.rstrip(INTERRUPT + UNCLAIMED)

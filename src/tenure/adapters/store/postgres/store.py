@@ -1,4 +1,4 @@
-"""`PostgresStore`: writes through the committer, reads on connections that can only read."""
+"""`PostgresStore`: writes through the committer, reads on read-only connections."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any, assert_never
 import asyncpg
 
 from tenure.adapters.store.postgres import horizon
-from tenure.adapters.store.postgres.committer import PostgresCommitter, Work
+from tenure.adapters.store.postgres.committer import ExclusiveWork, PostgresCommitter
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.session import Session
 from tenure.adapters.store.postgres.side import SideConnection
@@ -30,7 +30,7 @@ from tenure.ports.store import (
 
 
 class PostgresStore:
-    """Keeps the promises of `tenure.ports.store.Store` for any number of processes at once."""
+    """Implements `tenure.ports.store.Store` for any number of concurrent processes."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class PostgresStore:
         queries: dict[str, str],
         *,
         now: Callable[[], float],
-        judges: bool,
+        uses_server_time: bool,
     ) -> None:
-        """`judges`: by its own clock, whether a lease lives; else by `now`."""
+        """With `uses_server_time` the server checks leases by its own clock, else by `now`."""
         self.now = now
-        self._judges = judges
+        self._uses_server_time = uses_server_time
         self.commit = committer.commit
         self._committer = committer
         self._readers = readers
@@ -53,66 +53,66 @@ class PostgresStore:
         committer.on_wake_hint = side.send
 
     def listen(self, on_wake_hint: Callable[[WakeHint], None]) -> None:
-        """Call this for the wake hints of other processes; a hint may be lost."""
+        """Call `on_wake_hint` for the hints of other processes; a hint may be lost."""
         self._side.listen(on_wake_hint)
 
     def claim(
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
     ) -> asyncio.Future[Sequence[ClaimedOperation]]:
-        """In its turn among the changes: the rows are not known before."""
+        """Claim alone, after all earlier changes: its rows are not known in advance."""
         match queue:
             case Queue.OPERATIONS:
-                return self._committer.run(self._claiming(worker, limit, list(but_plans)))
+                return self._committer.run(self._claim_work(worker, limit, list(but_plans)))
             case _ as never:
                 assert_never(never)
 
-    def _claiming(self, worker: str, limit: int, but_plans: list[str]) -> Work:
+    def _claim_work(self, worker: str, limit: int, but_plans: list[str]) -> ExclusiveWork:
         async def run(session: Session, name: str) -> list[ClaimedOperation]:
-            session.send()
+            session.mark_commit_sent()
             now = self.now()
-            judged_at = None if self._judges else now
+            lease_time = None if self._uses_server_time else now
             rows = await session.connection.fetch(
-                self._queries["claim"], worker, now, limit, name, judged_at, but_plans
+                self._queries["claim"], worker, now, limit, name, lease_time, but_plans
             )
             return sorted(ClaimedOperation(*row) for row in rows)
 
-        async def recall(session: Session, name: str) -> list[ClaimedOperation]:
+        async def read_answer(session: Session, name: str) -> list[ClaimedOperation]:
             rows = await session.connection.fetch(self._queries["claimed"], name, worker)
             return sorted(ClaimedOperation(*row) for row in rows)
 
-        return Work(run, recall)
+        return ExclusiveWork(run, read_answer)
 
     def begin_epoch(self, epoch: int) -> asyncio.Future[None]:
-        """In its turn among the changes; positions are those of transactions, and stay."""
+        """Raise the counters alone, after all earlier changes; positions of events stay."""
 
         async def run(session: Session, name: str) -> None:
-            session.send()
+            session.mark_commit_sent()
             await session.connection.execute(
                 self._queries["begin_epoch"], epoch * EPOCH_SPAN, EPOCH_SPAN, name, self.now()
             )
 
-        async def recall(_: Session, __: str) -> None:
-            """There is nothing to tell."""
+        async def read_answer(_: Session, __: str) -> None:
+            """Return None: there is no answer to read."""
 
-        return self._committer.run(Work(run, recall))
+        return self._committer.run(ExclusiveWork(run, read_answer))
 
     async def list_due(self, worker: str) -> Sequence[ClaimedOperation]:
-        """Read them by the index of open operations."""
+        """Read due operations by the index of open operations."""
         rows = await self._readers.fetch(self._queries["list_due"], worker, self.now())
         return [ClaimedOperation(*row) for row in rows]
 
     async def was_committed(self, change_id: str) -> bool:
-        """Look in the batches that are still kept; an id is one word."""
+        """Search the change ids of recent batches; an id has no spaces."""
         if change_id.split() != [change_id]:
-            await self._readers.fetch("SELECT 1")  # refused like any other once it is closed
+            await self._readers.fetch("SELECT 1")  # raises if the store is closed
             return False
         return bool(await self._readers.fetch(self._queries["was_committed"], change_id))
 
     async def find(self, record: Any, key: Key) -> Any:
         """Read one row by its key."""
         if isinstance(record, str):
-            named = await self.find(RECORD_NAMED.get(record), key)
-            return None if named is None else dict_of(named)
+            row = await self.find(RECORD_NAMED.get(record), key)
+            return None if row is None else dict_of(row)
         table = table_of(record)
         where = " AND ".join(f"{name} = ${n}" for n, name in enumerate(table.key, 1))
         columns = ", ".join(table.key + table.columns)
@@ -122,7 +122,7 @@ class PostgresStore:
         return None if row is None else record(*row)
 
     async def load(self, operation: str) -> LoadedOperation | None:
-        """Read three tables by one statement."""
+        """Read three tables with one statement, so from one snapshot."""
         found = await self._readers.fetchrow(self._queries["load"], operation)
         if found is None:
             return None
@@ -144,14 +144,14 @@ class PostgresStore:
         return [_read(OperationRecord, row) for row in rows]
 
     async def list_resources(self, tenant: str, agent: str) -> Sequence[IntentRecord]:
-        """Read them through the agent's operations."""
+        """Read the intents of the agent's operations."""
         rows = await self._readers.fetch(self._queries["list_resources"], tenant, agent)
         return [_read(IntentRecord, row) for row in rows]
 
     async def list_living(
         self, slot: str, owners: Sequence[tuple[str, int]], *, gone: str
     ) -> frozenset[str]:
-        """Read them by the index of agents' operations."""
+        """Read the keys by the index of agents' operations."""
         agents, generations = [one for one, _ in owners], [number for _, number in owners]
         query = self._queries["list_living"]
         rows = await self._readers.fetch(query, slot, agents, generations, gone)
@@ -160,22 +160,22 @@ class PostgresStore:
     async def list_open(
         self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
     ) -> Sequence[OperationRecord]:
-        """Read one page by the index of what is open."""
+        """Read one page by the index of open operations."""
         chosen = list(states) or None
         rows = await self._readers.fetch(self._queries["list_open"], chosen, after, limit)
         return [_read(OperationRecord, row) for row in rows]
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[OutboxRecord]:
-        """Read one page, in the order of transactions."""
-        rows = await self._readers.fetch_events(horizon.LIST, after, limit)
+        """Read one page of events up to the horizon, in the order of transactions."""
+        rows = await self._readers.fetch_events(horizon.LIST_EVENTS, after, limit)
         return [OutboxRecord._make(row) for row in rows]
 
     async def newest_event(self) -> int:
-        """Read the end of the key, as far as it is listed."""
-        return int((await self._readers.fetch_events(horizon.NEWEST))[0][0])
+        """Read the largest position up to the horizon."""
+        return int((await self._readers.fetch_events(horizon.NEWEST_POSITION))[0][0])
 
     async def count_events(self, *, until: int) -> Mapping[str, TenantEvents]:
-        """Read every event by one statement."""
+        """Read every event with one statement."""
         rows = await self._readers.fetch(self._queries["count_events"], until)
         return {row[0]: TenantEvents(row[1], row[2]) for row in rows}
 
@@ -193,12 +193,12 @@ class PostgresStore:
         table = table_of(record)
         key = table.key
         if after:
-            same = 0
-            while same < len(after) - 1 and key[same] in columns:
-                same += 1  # the same in all rows: compared with it too, rows would be passed
-            places = [f"${len(bound) + n}" for n in range(1, len(after) - same + 1)]
-            terms.append(f"({', '.join(key[same : len(after)])}) > ({', '.join(places)})")
-            bound += after[same:]
+            fixed = 0
+            while fixed < len(after) - 1 and key[fixed] in columns:
+                fixed += 1  # fixed by `columns`: comparing it too would scan rows that do not match
+            parameters = [f"${len(bound) + n}" for n in range(1, len(after) - fixed + 1)]
+            terms.append(f"({', '.join(key[fixed : len(after)])}) > ({', '.join(parameters)})")
+            bound += after[fixed:]
         where = " WHERE " + " AND ".join(terms) if terms else ""
         rows = await self._readers.fetch(
             f"SELECT {', '.join(key + table.columns)} FROM {table.name}{where}"
@@ -209,7 +209,7 @@ class PostgresStore:
         return [record(*row) for row in rows]
 
     async def count_rows(self, record: Any, columns: Mapping[str, Value]) -> int:
-        """Count them."""
+        """Count the rows with these values."""
         record = RECORD_NAMED.get(record, record)
         terms, bound = _conditions(record, columns)
         where = " WHERE " + " AND ".join(terms) if terms else ""
@@ -218,7 +218,7 @@ class PostgresStore:
         return int(rows[0][0])
 
     async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
-        """Count them by the indexes of what is open and of what has a name."""
+        """Count open operations and named agents by their indexes."""
         rows = await self._readers.fetch(self._queries["count_states"], tenant)
         return {(row[0], row[1]): row[2] for row in rows}
 
@@ -228,32 +228,32 @@ class PostgresStore:
         return [row[0] for row in rows]
 
     async def backup(self, path: str) -> None:
-        """Refused: the server has better ways."""
+        """Raise StoreError: PostgreSQL's own tools make backups."""
         raise StoreError(
-            f"No copy was made at {path}: a PostgreSQL store is copied by PostgreSQL's own means,"
-            " pg_dump for a copy of one instant or pg_basebackup with archived WAL for any."
+            f"No copy was made at {path}: use PostgreSQL's own tools, pg_dump"
+            " for a copy of one point in time, or pg_basebackup with archived WAL for any point."
         )
 
     async def write_problem(self) -> str:
-        """Ask the server on a new connection: those that are open may be of another server."""
+        """Ask the server on a new connection: the open ones may belong to another server."""
         if self._committer.is_full:
             return "the disk of the PostgreSQL server is full"
         return await self._readers.write_problem()
 
     def stop_waiting(self) -> None:
-        """Bear it for a moment only if the server is away."""
+        """Wait only a moment for a lost server, because the process stops."""
         self._committer.stop_waiting()
         self._readers.stop_waiting()
 
     async def close(self) -> None:
-        """Wait for the last batch, then let go of every connection."""
+        """Wait for the last batch, then close every connection."""
         await self._committer.close()
         await self._side.close()
         await self._readers.close()
 
 
 def _read(record: type[R], row: asyncpg.Record) -> R:
-    """A row that may have its columns in another order, or more of them."""
+    """Convert a row that may have columns in another order, or more columns."""
     return record(*[row[name] for name in table_of(record).all_columns])
 
 

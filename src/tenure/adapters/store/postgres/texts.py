@@ -11,15 +11,15 @@ from typing import Any
 
 MARKS = ("\x1f", "\x1e")
 """The separator, and the mark for NULL."""
-SPLIT_TEXTS = "coalesce(nullif(string_to_array({given}, $1, $2), '{{}}'), '{{\"\"}}')"
+SPLIT_TEXTS = "coalesce(nullif(string_to_array({parameter}, $1, $2), '{{}}'), '{{\"\"}}')"
 """SQL that splits a column; a column is never empty, so an empty result is one empty text."""
 
 UNUSED = "CASE WHEN false THEN $1::text || $2::text END"
-"""NULL; it gives the marks a type in a statement without text columns."""
+"""NULL as SQL that names the marks, so that they have a type if no column is text."""
 
 
 def join_texts(arguments: Sequence[Any], are_texts: Sequence[bool]) -> list[Any]:
-    """The two marks, and the arguments with every column of text as one text."""
+    """Return the two marks, then the arguments with every text column joined to one text."""
     found = _try_join(arguments, are_texts, *MARKS)
     if found is None:
         columns = (one for one, is_text in zip(arguments, are_texts, strict=True) if is_text)
@@ -31,7 +31,7 @@ def join_texts(arguments: Sequence[Any], are_texts: Sequence[bool]) -> list[Any]
 
 
 def _try_join(
-    arguments: Sequence[Any], are_texts: Iterable[bool], separator: str, nothing: str
+    arguments: Sequence[Any], are_texts: Iterable[bool], separator: str, null_mark: str
 ) -> list[Any] | None:
     """Join the text columns; None if a mark occurs in an element."""
     found: list[Any] = []
@@ -44,8 +44,8 @@ def _try_join(
             text = separator.join(column)
         except TypeError:  # some are NULL; the second join raises for other types
             nulls = column.count(None)
-            text = separator.join([nothing if one is None else one for one in column])
-        if text.count(separator) != len(column) - 1 or text.count(nothing) != nulls:
+            text = separator.join([null_mark if one is None else one for one in column])
+        if text.count(separator) != len(column) - 1 or text.count(null_mark) != nulls:
             return None
         found.append(text)
     return found

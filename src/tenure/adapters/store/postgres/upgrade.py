@@ -1,4 +1,4 @@
-"""What an upgrade asks of a schema: what this release would make there, and what is open.
+"""Inspects a schema before an upgrade: missing migrations, and plans of open operations.
 
 Nothing is changed, so a standby may answer, and any user who may read.
 """
@@ -11,7 +11,7 @@ from tenure.adapters.store.postgres import schema, server
 from tenure.core.errors import StoreError
 from tenure.sqlite.migrations import Migration, read_migrations
 
-_READING = {"default_transaction_read_only": "on"}
+_READ_ONLY = {"default_transaction_read_only": "on"}
 _HOME = "SELECT name FROM plane WHERE one = 'home'"
 _OPEN = (
     "SELECT operation.plan, plan.body, count(*) FROM operation"
@@ -21,30 +21,30 @@ _OPEN = (
 
 
 class StoreReport(NamedTuple):
-    """What is there."""
+    """What an upgrade has to know about the store."""
 
     home: str
-    """The name of the home that it belongs to; empty: it knows of none."""
-    lacks: list[Migration]
-    followed: list[tuple[str, str | None, int]]
-    """Each plan that open operations follow: its digest, its body if it is kept, how many do."""
+    """The name of the home that the store belongs to; empty: none is recorded."""
+    missing: list[Migration]
+    open_plans: list[tuple[str, str | None, int]]
+    """The plans of open operations: digest, body if it is stored, number of operations."""
 
 
 async def inspect_upgrade(url: str) -> StoreReport:
-    """Read it; a StoreError says what stands in the way."""
+    """Read the report; a StoreError says why it cannot be read."""
     address = server.read_address(url)
-    migrations = read_migrations(schema.HERE / "migrations")
+    migrations = read_migrations(schema.FOLDER / "migrations")
     try:
-        connection = await server.connect(address, "tenure upgrade", _READING, standby=True)
+        connection = await server.connect(address, "tenure upgrade", _READ_ONLY, standby=True)
         try:
-            number = await schema.reached(connection, address, migrations)
+            number = await schema.find_last_migration(connection, address, migrations)
             if number is None:
-                raise StoreError(f"{address.shown()} holds no plane. Nothing was touched.")
+                raise StoreError(f"{address.display()} has no plane. Nothing was changed.")
             home = await connection.fetchval(_HOME)
             rows = await connection.fetch(_OPEN)
         finally:
             await server.close(connection)
-    except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
+    except (asyncpg.PostgresError, *server.LOST_CONNECTION_ERRORS, ValueError) as error:
         raise server.translate_error(error, address) from None
-    followed = [(str(digest), body, int(count)) for digest, body, count in rows]
-    return StoreReport(home or "", migrations[number:], followed)
+    open_plans = [(str(digest), body, int(count)) for digest, body, count in rows]
+    return StoreReport(home or "", migrations[number:], open_plans)

@@ -9,7 +9,7 @@ from tenure.adapters.store.sqlite.store import SqliteStore
 from tenure.core.errors import StoreError
 from tenure.core.records import TABLES
 from tenure.ports.clock import Clock
-from tenure.sqlite.commit_thread import Flush, Inline, InThread
+from tenure.sqlite.commit_thread import Flush, FlushThread, InlineFlush
 from tenure.sqlite.committer import Committer
 from tenure.sqlite.gate import open_file
 from tenure.sqlite.migrations import read_migrations
@@ -25,29 +25,35 @@ def build(
     *,
     clock: Clock,
     flush: Flush | None = None,
-    aside: Flush | None = None,
-    room: Callable[[], int] | None = None,
+    read_thread: Flush | None = None,
+    free_bytes: Callable[[], int] | None = None,
     on_durable: Callable[[], None] | None = None,
 ) -> SqliteStore:
     """Open the file, creating it if needed, and lock it until `close`.
 
-    `flush` runs COMMIT and `aside` runs long reads. By default each has a thread for this file; if
-    only `flush` is given, reads run on the event loop. `room` returns the free bytes of the disk.
-    `on_durable` is called after each commit. Raises a StoreError that names the problem; nothing
-    was changed then.
+    `flush` runs COMMIT and `read_thread` runs long reads. By default each has a thread for this
+    file; if only `flush` is given, reads run on the event loop. `free_bytes` returns the free bytes
+    of the disk. `on_durable` is called after each commit. Raises a StoreError that names the
+    problem; nothing was changed then.
     """
     file = open_file(path, read_migrations(_HERE / "migrations"))
     try:
         queries = read_queries(_HERE / "queries")
         file.writer.execute(queries["drop_worker_leases"])
-        if aside is None:
-            aside = InThread(f"read {file.path.name}") if flush is None else Inline()
-        flush = InThread(f"commit {file.path.name}") if flush is None else flush
+        if read_thread is None:
+            read_thread = FlushThread(f"read {file.path.name}") if flush is None else InlineFlush()
+        flush = FlushThread(f"commit {file.path.name}") if flush is None else flush
         file.writer.execute(queries["lapse_leader_leases"])
         committer = Committer(
-            file.writer, TABLES, flush=flush, room=room or file.room, on_durable=on_durable
+            file.writer,
+            TABLES,
+            flush=flush,
+            free_bytes=free_bytes or file.free_bytes,
+            on_durable=on_durable,
         )
-        return SqliteStore(file, committer, queries, clock=clock, flush=flush, aside=aside)
+        return SqliteStore(
+            file, committer, queries, clock=clock, flush=flush, read_thread=read_thread
+        )
     except BaseException as error:
         file.close()
         if isinstance(error, apsw.Error):

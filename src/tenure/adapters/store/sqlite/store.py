@@ -1,7 +1,7 @@
 """`SqliteStore`: writes through the committer, reads on a read-only connection.
 
 Reads run on the event loop: they are short, and a thread would cost more than they do. Only the
-long reads that reconcilers repeat run on a thread (`_read_aside`).
+long reads that reconcilers repeat run on a thread (`_read_on_thread`).
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from tenure.sqlite.statements import Statements
 
 _Bindings = Mapping[str, Value] | tuple[Value, ...]
 MEBIBYTE = 1024 * 1024
-_WHOLE = ("operation", *TABLES["operation"].key, *TABLES["operation"].columns)
+_OPERATION_COLUMNS = ("operation", *TABLES["operation"].key, *TABLES["operation"].columns)
 
 
 class SqliteStore:
@@ -54,17 +54,17 @@ class SqliteStore:
         *,
         clock: Clock,
         flush: Flush,
-        aside: Flush,
+        read_thread: Flush,
     ) -> None:
         self.now = clock.now
         self.commit = committer.commit
         self._file = file
         self._committer = committer
         self._queries = queries
-        self._flush, self._aside = flush, aside
+        self._flush, self._read_thread = flush, read_thread
         reader = file.reader()
-        self._reader, self._first = reader.cursor(), reader.cursor()
-        self._reader_aside = file.reader().cursor()
+        self._reader, self._snapshot_reader = reader.cursor(), reader.cursor()
+        self._thread_reader = file.reader().cursor()
         self._statements = Statements(TABLES)
         self._is_closed = False
 
@@ -75,23 +75,24 @@ class SqliteStore:
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
     ) -> Future[Sequence[ClaimedOperation]]:
         """Claim inside a batch of the committer, so that reads and writes share a transaction."""
-        but = json.dumps(list(but_plans))
+        excluded = json.dumps(list(but_plans))
         match queue:
             case Queue.OPERATIONS:
-                return self._committer.run(lambda cursor: self._claim(cursor, worker, limit, but))
+                return self._committer.run(
+                    lambda cursor: self._claim(cursor, worker, limit, excluded)
+                )
             case _ as never:
                 assert_never(never)
 
     def _claim(
-        self, cursor: apsw.Cursor, worker: str, limit: int, but: str
+        self, cursor: apsw.Cursor, worker: str, limit: int, but_plans: str
     ) -> list[ClaimedOperation]:
         now = self.now()
-        dead_workers = cursor.execute(self._queries["workers_gone"], {"now": now}).fetchall()
+        dead_workers = cursor.execute(self._queries["dead_workers"], {"now": now}).fetchall()
         ids: list[str] = []
         for (dead,) in dead_workers:
-            found = cursor.execute(
-                self._queries["open_of_worker"], {"worker": dead, "limit": limit, "but": but}
-            )
+            bindings = {"worker": dead, "limit": limit, "but_plans": but_plans}
+            found = cursor.execute(self._queries["open_of_worker"], bindings)
             ids.extend(name for (name,) in found)
         if not ids:
             return []
@@ -134,18 +135,19 @@ class SqliteStore:
     async def load(self, operation: str) -> LoadedOperation | None:
         """Read three tables from one snapshot, which the first cursor keeps open."""
         try:
-            first = self._first.execute(self._statements.reads[_WHOLE], (operation,))
+            sql = self._statements.reads[_OPERATION_COLUMNS]
+            snapshot = self._snapshot_reader.execute(sql, (operation,))
         except apsw.Error as error:
             raise _unreadable(error) from None
         try:
-            found = first.fetchone()
+            found = snapshot.fetchone()
             if found is None:
                 return None
             journal = self._list(JournalRecord, "load_journal", (operation,))
             intents = self._list(IntentRecord, "load_intents", (operation,))
             return LoadedOperation(tuple.__new__(OperationRecord, found), journal, intents)
         finally:
-            first.fetchall()
+            snapshot.fetchall()
 
     async def list_operations(
         self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
@@ -167,7 +169,7 @@ class SqliteStore:
         The query returns one row, because the thread would wait for the GIL at each row.
         """
         bindings = {"slot": slot, "owners": msgspec.json.encode(owners).decode(), "gone": gone}
-        ((keys,),) = await self._read_aside(self._queries["list_living"], bindings)
+        ((keys,),) = await self._read_on_thread(self._queries["list_living"], bindings)
         return frozenset(json.loads(keys))
 
     async def list_open(
@@ -188,7 +190,7 @@ class SqliteStore:
 
     async def count_events(self, *, until: int) -> Mapping[str, TenantEvents]:
         """Read every event, on a thread."""
-        rows = await self._read_aside(self._queries["count_events"], {"until": until})
+        rows = await self._read_on_thread(self._queries["count_events"], {"until": until})
         return {tenant: TenantEvents(count, oldest) for tenant, count, oldest in rows}
 
     async def list_rows(
@@ -203,7 +205,7 @@ class SqliteStore:
             ]
         table = table_of(record).name
         sql = self._statements.select(table, columns, after)
-        beyond = self._statements.beyond(table, columns, after) if after else ()
+        beyond = self._statements.key_after(table, columns, after) if after else ()
         rows = self._read(sql, (*_bindings_of(columns), *beyond, limit))
         return [tuple.__new__(record, row) for row in rows]
 
@@ -233,9 +235,9 @@ class SqliteStore:
             raise StoreClosed("This store is closed: nothing can be read.")
         if self._file.is_read_only():
             return "the file system of its file is read-only"
-        if (room := self._committer.room()) < RESERVE_BYTES:
+        if (free_bytes := self._committer.free_bytes()) < RESERVE_BYTES:
             return (
-                f"its disk is full; {room // MEBIBYTE} MiB are free and new work needs"
+                f"its disk is full; {free_bytes // MEBIBYTE} MiB are free and new work needs"
                 f" {RESERVE_BYTES // MEBIBYTE} MiB"
             )
         return ""
@@ -249,7 +251,7 @@ class SqliteStore:
         if not self._is_closed:
             self._is_closed = True
             self._flush.close()
-            self._aside.close()
+            self._read_thread.close()
             self._file.close()
 
     def _list(self, record: type[R], query: str, bindings: _Bindings) -> list[R]:
@@ -265,20 +267,20 @@ class SqliteStore:
         except apsw.Error as error:
             raise _unreadable(error) from None
 
-    async def _read_aside(self, sql: str, bindings: _Bindings) -> list[tuple[Any, ...]]:
+    async def _read_on_thread(self, sql: str, bindings: _Bindings) -> list[tuple[Any, ...]]:
         if self._is_closed:
             raise StoreClosed("This store is closed: nothing can be read.")
         read: Future[BaseException | None] = asyncio.get_running_loop().create_future()
         rows: list[tuple[Any, ...]] = []
 
         def work() -> None:
-            rows.extend(self._reader_aside.execute(sql, bindings))
+            rows.extend(self._thread_reader.execute(sql, bindings))
 
         def on_done(error: BaseException | None) -> None:
             if not read.done():  # its caller stopped waiting
                 read.set_result(error)
 
-        self._aside(work, on_done)
+        self._read_thread(work, on_done)
         error = await read
         if error is not None:
             raise _unreadable(error) from None

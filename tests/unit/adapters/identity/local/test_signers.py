@@ -20,7 +20,7 @@ from tenure.core.errors import (
     Unavailable,
 )
 from tenure.ports.provider import Presence
-from tenure.sqlite.commit_thread import Done, Inline, Work
+from tenure.sqlite.commit_thread import Done, InlineFlush, Work
 from tenure.testing.contracts.identity_client import START, key
 from tenure.testing.contracts.store_rows import StoppedClock
 
@@ -32,7 +32,7 @@ def on(path: Path, scenario: Callable[[LocalIdentity], Awaitable[None]], flush=N
 
     async def main() -> None:
         clock = StoppedClock(START)
-        local = build(path, issuer=ISSUER, clock=clock, flush=flush or Inline())
+        local = build(path, issuer=ISSUER, clock=clock, flush=flush or InlineFlush())
         try:
             await scenario(local)
         finally:
@@ -189,7 +189,7 @@ class Failing:
         error = OSError("no disk") if self.fails else None
         self.fails = False
         if error is None:
-            Inline()(work, on_done)
+            InlineFlush()(work, on_done)
         else:
             asyncio.get_running_loop().call_soon(on_done, error)
 
@@ -222,7 +222,7 @@ def test_a_rotation_that_was_carried_out_all_the_same_is_seen(tmp_path):
 def test_a_key_that_is_over_verifies_nothing_and_goes_with_the_next_rotation(tmp_path):
     async def main() -> None:
         clock = StoppedClock(START)
-        local = build(tmp_path / "identity.db", issuer=ISSUER, clock=clock, flush=Inline())
+        local = build(tmp_path / "identity.db", issuer=ISSUER, clock=clock, flush=InlineFlush())
         old = (await local._signers.ready()).kid
         await local.rotate()
         loaded = await local._signers.ready()

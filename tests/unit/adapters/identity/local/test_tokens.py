@@ -13,7 +13,7 @@ from tenure.adapters.identity.local import LocalIdentity, build, jose
 from tenure.core.errors import Invalid, Rejected
 from tenure.ports.identity import Asker, OAuthError, OAuthRefusal
 from tenure.ports.provider import Presence
-from tenure.sqlite.commit_thread import Done, Inline, Work
+from tenure.sqlite.commit_thread import Done, InlineFlush, Work
 from tenure.testing.contracts import identity_client as identity
 from tenure.testing.contracts.identity_client import ADMIN, IdentityCase, client, key, word
 from tenure.testing.contracts.store_rows import StoppedClock
@@ -25,7 +25,7 @@ def serve(tmp_path, scenario: Callable[[IdentityCase], Awaitable[None]], flush=N
     async def main() -> None:
         clock = StoppedClock(identity.START)
         path = tmp_path / "identity.db"
-        local = build(path, issuer=ISSUER, clock=clock, flush=flush or Inline())
+        local = build(path, issuer=ISSUER, clock=clock, flush=flush or InlineFlush())
         await scenario(IdentityCase(local, clock))
         await local.close()
 
@@ -87,12 +87,12 @@ class PausedDisk:
         if self.holds:
             self.kept.append((work, on_done))
         else:
-            Inline()(work, on_done)
+            InlineFlush()(work, on_done)
 
     def let_go(self) -> None:
         self.holds = False
         for work, done in self.kept:
-            Inline()(work, done)
+            InlineFlush()(work, done)
 
     def close(self) -> None:
         """Nothing is held."""

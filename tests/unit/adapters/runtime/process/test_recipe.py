@@ -42,9 +42,9 @@ def change_text(recipe_read, *, first=True):
         ({"env": []}, "env"),
         ({"env": {"A": 1}}, "env"),
         ({"env": {"A": "\ud800"}}, "env"),
-        ({"env": {"a b": "x"}}, "env: 'a b' is no name"),
+        ({"env": {"a b": "x"}}, "env: 'a b' is not a name"),
         ({"env": {"A\n": "x"}}, "env"),
-        ({"env": {"HOME": "/"}}, "env: 'HOME' is not for a spec to set: HOME and"),
+        ({"env": {"HOME": "/"}}, "env: 'HOME' cannot be set by a spec: the runtime sets HOME and"),
         ({"env": {"PORT": "1"}}, "env: 'PORT' tells the agent its port; `port: N`"),
         ({"env": {"TENURE_KEY": "x"}}, "env: 'TENURE_KEY'"),
         ({"digests": {"/a": 1}}, "digests"),
@@ -75,7 +75,7 @@ def test_a_spec_is_the_same_in_whatever_order():
 def test_a_program_is_looked_for_where_it_was_said_and_nowhere_else(tmp_path):
     (tmp_path / "tool").touch(mode=0o755)
     assert recipe.program(read(command=["tool"]), path=str(tmp_path)) == str(tmp_path / "tool")
-    with pytest.raises(Invalid, match="sh is not to be found"):
+    with pytest.raises(Invalid, match="sh was not found"):
         recipe.program(read(command=["sh"]), path=str(tmp_path))
     with pytest.raises(Invalid, match="no bundle"):
         recipe.program(read(command=["./run"]), path="")
@@ -93,7 +93,7 @@ def test_a_pinned_program_is_the_one_that_was_seen(tmp_path):
     recipe_read = read(command=["tool"], digests={str(second / "tool"): "sha256:0"})
     assert recipe.pinned_program(recipe_read, path=path) == str(second / "tool")
     (first / "tool").touch(mode=0o755)
-    with pytest.raises(Invalid, match=f"tool is {first / 'tool'} now"):
+    with pytest.raises(Invalid, match=f"tool is now {first / 'tool'}"):
         recipe.pinned_program(recipe_read, path=path)
     assert recipe.pinned_program(read(command=["tool"]), path=path) == str(first / "tool")
 
@@ -101,11 +101,11 @@ def test_a_pinned_program_is_the_one_that_was_seen(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "name", "why"),
     [
-        ({"command": ["tool"]}, "tool", "command: tool is not to be found on the PATH of"),
+        ({"command": ["tool"]}, "tool", "command: tool was not found on the PATH of"),
         ({"command": ["/no/such"]}, "/no/such", "command: /no/such cannot be read"),
         ({"command": ["/dev/null"]}, "/dev/null", "command: /dev/null cannot be read"),
         ({"command": ["/bin/true"], "bundle": "/no"}, "/no", "bundle: /no cannot be read"),
-        ({"command": ["x" * 4_000]}, "x" * 4_000, f"command: {'x' * 200}… is not to be found"),
+        ({"command": ["x" * 4_000]}, "x" * 4_000, f"command: {'x' * 200}… was not found"),
     ],
 )
 def test_what_is_missing_says_so_in_the_place_of_its_digest(spec, name, why):
@@ -113,7 +113,7 @@ def test_what_is_missing_says_so_in_the_place_of_its_digest(spec, name, why):
     full = recipe.digest(spec, wanted, path="/nowhere", digests=DigestCache())
     recipe_read = recipe.read(full, zones=("here",))
     assert re.match(f"missing: {why}.* in zone here", recipe_read.digests[name])
-    assert re.match(f"{why}.* in zone here.*looked for when", change_text(recipe_read))
+    assert re.match(f"{why}.* in zone here.*so it was when", change_text(recipe_read))
 
 
 def test_a_program_that_is_not_in_its_bundle_is_missing(tmp_path):
@@ -142,7 +142,7 @@ def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):
     assert change_text(recipe_read) == ""
     file.write_text("two")
     assert str(file) in change_text(recipe_read)
-    assert "delete and create the agent" in change_text(recipe_read)
+    assert "delete the agent and create it" in change_text(recipe_read)
     file.unlink()
     assert "No such file" in change_text(recipe_read)
 

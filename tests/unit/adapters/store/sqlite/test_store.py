@@ -18,8 +18,10 @@ OWNERS = [("a" * 32, 1)]
 
 
 @asynccontextmanager
-async def open_store(path: Path, aside: Flush | None = None) -> AsyncIterator[sqlite.SqliteStore]:
-    store = sqlite.build(path, clock=SystemClock(), aside=aside)
+async def open_store(
+    path: Path, read_thread: Flush | None = None
+) -> AsyncIterator[sqlite.SqliteStore]:
+    store = sqlite.build(path, clock=SystemClock(), read_thread=read_thread)
     try:
         yield store
     finally:

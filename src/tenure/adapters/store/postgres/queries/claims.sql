@@ -1,47 +1,47 @@
 -- name: claim
--- Gives a worker ($1) at $2 the oldest open operations of workers without a live lease, at most $3, under their next token.
--- Their intents, but for burned ones, get the same token; what may have been called is unknown from now on.  Nobody has
--- called what is PENDING.  The claim is noted under $4.  Whether a lease lives is judged by the server's own clock, unless
--- $5 says at which time.  What follows a plan of $6 is left.
--- What another holds at this instant is left to it: an operation of which a row is held, and one of which something was
--- recorded since this statement began, for the intents of that record are not seen here and would not be fenced.
-WITH RECURSIVE found (worker) AS (
+-- At time $2 gives worker $1 the oldest open operations, at most $3, of workers without a live lease, with their next token.
+-- Their intents, except burned ones, get the same token.  The outcome of their running calls is unknown from now on; a
+-- PENDING operation has no calls.  The claim is recorded as batch $4.  Leases are compared with the server's own clock, or
+-- with time $5 if that is not NULL.  Operations of the plans in $6 are not claimed.
+-- An operation is skipped if another transaction has locked one of its rows, or has recorded something since this statement
+-- began: this statement does not see the intents of that record and could not fence them.
+WITH RECURSIVE workers (worker) AS (
     (SELECT worker FROM operation WHERE ended_at IS NULL ORDER BY worker LIMIT 1)
     UNION ALL
     SELECT (
         SELECT operation.worker
         FROM operation
-        WHERE ended_at IS NULL AND operation.worker > found.worker
+        WHERE ended_at IS NULL AND operation.worker > workers.worker
         ORDER BY operation.worker
         LIMIT 1
     )
-    FROM found
-    WHERE found.worker IS NOT NULL
+    FROM workers
+    WHERE workers.worker IS NOT NULL
 ),
-judged AS MATERIALIZED (
+lease_time AS MATERIALIZED (
     SELECT coalesce($5::double precision, extract(epoch FROM pg_catalog.clock_timestamp())::double precision) AS at
 ),
-gone AS MATERIALIZED (
+dead_workers AS MATERIALIZED (
     SELECT worker
-    FROM found
-    CROSS JOIN judged
+    FROM workers
+    CROSS JOIN lease_time
     WHERE worker IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.name = 'worker/' || found.worker AND lease.until >= judged.at)
+      AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.name = 'worker/' || workers.worker AND lease.until >= lease_time.at)
 ),
 oldest AS MATERIALIZED (
-    SELECT mine.id, mine.worker, mine.revision
-    FROM gone
+    SELECT own.id, own.worker, own.revision
+    FROM dead_workers
     CROSS JOIN LATERAL (
         SELECT id, worker, revision
         FROM operation
-        WHERE operation.worker = gone.worker AND ended_at IS NULL AND plan <> ALL ($6::text[])
+        WHERE operation.worker = dead_workers.worker AND ended_at IS NULL AND plan <> ALL ($6::text[])
         ORDER BY id
         LIMIT $3
-    ) AS mine
-    ORDER BY mine.id
+    ) AS own
+    ORDER BY own.id
     LIMIT $3
 ),
-held AS MATERIALIZED (
+locked_operations AS MATERIALIZED (
     SELECT operation.id, operation.token, operation.state
     FROM oldest
     JOIN operation USING (id)
@@ -49,24 +49,24 @@ held AS MATERIALIZED (
     ORDER BY operation.id
     FOR UPDATE OF operation SKIP LOCKED
 ),
-parts AS MATERIALIZED (
+locked_intents AS MATERIALIZED (
     SELECT intent.operation, intent.step
-    FROM held
-    JOIN intent ON intent.operation = held.id
+    FROM locked_operations
+    JOIN intent ON intent.operation = locked_operations.id
     WHERE intent.state <> 'BURNED'
     ORDER BY intent.operation, intent.step
     FOR UPDATE OF intent SKIP LOCKED
 ),
-apart AS MATERIALIZED (
+incomplete AS MATERIALIZED (
     SELECT intent.operation
-    FROM held
-    JOIN intent ON intent.operation = held.id
-    WHERE intent.state <> 'BURNED' AND (intent.operation, intent.step) NOT IN (SELECT operation, step FROM parts)
+    FROM locked_operations
+    JOIN intent ON intent.operation = locked_operations.id
+    WHERE intent.state <> 'BURNED' AND (intent.operation, intent.step) NOT IN (SELECT operation, step FROM locked_intents)
 ),
 chosen AS MATERIALIZED (
-    SELECT id, token, state FROM held WHERE id NOT IN (SELECT operation FROM apart)
+    SELECT id, token, state FROM locked_operations WHERE id NOT IN (SELECT operation FROM incomplete)
 ),
-fenced AS (
+claimed_intents AS (
     UPDATE intent
     SET token = chosen.token + 1,
         unknown_since = CASE
@@ -76,7 +76,7 @@ fenced AS (
     FROM chosen
     WHERE intent.operation = chosen.id AND intent.state <> 'BURNED'
 ),
-noted AS (
+recorded AS (
     INSERT INTO batch (id, at, changes)
     SELECT $4, $2, coalesce(string_agg('claim:' || id, ' '), '') FROM chosen
 )
@@ -90,7 +90,7 @@ WHERE operation.id = chosen.id
 RETURNING operation.id, operation.token, operation.due_at
 
 -- name: claimed
--- What a claim that was noted under $1 gave to worker $2, as far as it is still that worker's.
+-- The operations of a claim that was recorded as batch $1, as far as worker $2 still has them.
 SELECT operation.id, operation.token, operation.due_at
 FROM batch
 CROSS JOIN LATERAL string_to_table(batch.changes, ' ') AS word
@@ -98,5 +98,5 @@ JOIN operation ON operation.id = substr(word, 7)
 WHERE batch.id = $1 AND operation.worker = $2 AND operation.ended_at IS NULL
 
 -- name: list_due
--- Open operations of a worker ($1) whose time has come at $2.
+-- Open operations of worker $1 that are due at time $2.
 SELECT id, token, due_at FROM operation WHERE worker = $1 AND ended_at IS NULL AND due_at <= $2 ORDER BY id

@@ -7,7 +7,7 @@ ORDER BY id
 LIMIT $4
 
 -- name: load
--- One operation, its journal in order and its intents by step, of one instant.
+-- One operation, its journal in order and its intents by step, from one snapshot.
 SELECT
     operation,
     ARRAY(SELECT journal FROM journal WHERE journal.operation = $1 ORDER BY seq),
@@ -16,7 +16,7 @@ FROM operation
 WHERE id = $1
 
 -- name: plans_of_open_operations
--- Digests of the plans that open operations follow.
+-- Digests of the plans of open operations.
 SELECT DISTINCT plan FROM operation WHERE ended_at IS NULL ORDER BY plan
 
 -- name: list_open

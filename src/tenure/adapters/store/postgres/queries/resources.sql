@@ -1,5 +1,6 @@
 -- name: list_resources
--- Intents of an agent that hold or may hold a resource, by operation and step.  That one is PRESENT its done record says.
+-- Intents of an agent that have or may have a resource, by operation and step.  An INTENDED intent with a done record is
+-- returned as PRESENT.
 SELECT
     intent.operation, intent.step, intent.tenant, intent.slot, intent.key,
     CASE

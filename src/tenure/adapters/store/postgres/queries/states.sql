@@ -1,5 +1,6 @@
 -- name: count_states
--- Open operations and named agents of a tenant by state.  What is open is read whole: the index by tenant holds all that ended.
+-- Open operations and named agents of a tenant by state.  All open operations are read: the index by
+-- tenant also has every ended operation.
 SELECT 'operation' AS noun, state, count(*) AS number
 FROM (SELECT state, tenant FROM operation WHERE ended_at IS NULL OFFSET 0) AS open
 WHERE tenant = $1

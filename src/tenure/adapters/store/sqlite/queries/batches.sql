@@ -1,3 +1,3 @@
 -- name: was_committed
--- Whether one of the batches still kept applied the change with this id.
+-- Whether a recent batch applied the change with this id.
 SELECT 1 FROM batch WHERE instr(' ' || changes || ' ', ' ' || :id || ' ') > 0 LIMIT 1

@@ -3,7 +3,7 @@
 SELECT * FROM outbox WHERE position > :after ORDER BY position LIMIT :limit
 
 -- name: newest_event
--- The last position that list_events would give.
+-- The last position that list_events would return.
 SELECT coalesce(max(position), 0) FROM outbox
 
 -- name: count_events
@@ -11,7 +11,7 @@ SELECT coalesce(max(position), 0) FROM outbox
 SELECT tenant, count(*), min(position) FROM outbox WHERE position <= :until GROUP BY tenant
 
 -- name: begin_epoch
--- Raises what events are numbered by into an epoch that starts there: the outbox, and the events of each agent.
+-- Raises the counters of the outbox and of agents' events into the epoch that starts at :start.
 UPDATE counter
 SET value = :start + value % :span
 WHERE name = 'outbox' OR (name >= 'event/' AND name < 'event0')

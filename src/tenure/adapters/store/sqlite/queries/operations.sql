@@ -17,11 +17,11 @@ SELECT * FROM journal WHERE operation = ? ORDER BY seq
 SELECT * FROM intent WHERE operation = ? ORDER BY step
 
 -- name: plans_of_open_operations
--- Digests of the plans that open operations follow.
+-- Digests of the plans of open operations.
 SELECT DISTINCT plan FROM operation WHERE ended_at IS NULL ORDER BY plan
 
 -- name: list_open
--- Open operations of all tenants after an id.  Without the hint everything that has ended is passed on the way.
+-- Open operations of all tenants after an id.  Without the hint SQLite scans every ended operation.
 SELECT *
 FROM operation INDEXED BY operation_open
 WHERE ended_at IS NULL

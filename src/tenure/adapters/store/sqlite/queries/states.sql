@@ -1,5 +1,6 @@
 -- name: count_open_operations
--- Open operations of a tenant by state.  Without a hint the index by tenant is taken, and with it everything that has ended.
+-- Open operations of a tenant by state.  Without the hint SQLite uses the index by tenant, which also has every
+-- ended operation.
 SELECT 'operation', state, count(*)
 FROM operation INDEXED BY operation_open
 WHERE ended_at IS NULL AND tenant = :tenant
