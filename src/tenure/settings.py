@@ -1,4 +1,4 @@
-"""Every setting, one frozen dataclass, each field documented."""
+"""The settings of a control plane; `Settings` documents each."""
 
 from dataclasses import dataclass, field
 
@@ -7,86 +7,99 @@ from tenure.core.limits import OUTBOX_TENANT_MAX
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How one control plane runs."""
+    """The settings of one process of a control plane."""
 
     store: str = "tenure.db"
-    """The embedded store's file, or a `postgresql://` URL.  A file is made if it is not there;
-    `FILE.lock` beside it admits one process.  Any number of processes share a PostgreSQL.
+    """The file of the embedded store, or a `postgresql://` URL.
+
+    The file is created if it does not exist; `FILE.lock` allows only one process to use it.  Any
+    number of processes can share a PostgreSQL store.
     """
     engine: str = "embedded"
-    """What moves operations: `embedded`, in this process, or `temporal`."""
+    """The engine that executes operations: `embedded` (in this process) or `temporal`."""
     leave_temporal: bool = False
-    """Whether Temporal, which moved this store's operations, is left for the embedded engine."""
+    """Whether the embedded engine takes over operations that Temporal has executed so far."""
     works: bool = True
-    """Whether this process moves operations, or leaves those it accepts to others."""
+    """Whether this process executes operations, or only accepts them for other processes."""
     plane: str = "local"
     """The name of this control plane; part of every resource's key, so it must never change."""
     home: str = ".tenure"
-    """The directory of a plane that manages agents: its store, its providers' files, its runtimes,
-    and the CLI's token.  `run_agent_plane` keeps its store there, unless `store` is a URL.
+    """The directory of a plane that manages agents.
+
+    It has the store (unless `store` is a URL), the files of the embedded providers, the runtimes,
+    and the CLI's token.
     """
     new_home: bool = False
-    """Whether this home takes the place of another, which is lost, in a store that is shared."""
+    """Whether this home replaces a lost one as the home of a shared store."""
     stopped_seconds: float = 10.0
-    """How long the process that serves the embedded providers may stand stopped (SIGSTOP) until
-    another process of the home kills it and serves instead; 0: for ever.
+    """How long the process that serves the embedded providers may be stopped (SIGSTOP).
+
+    After that another process of the home kills it and serves them.  0: for ever.
     """
     joins: bool = False
-    """Whether this process takes issuer, sandbox, webhooks_here, drift and how long things are kept
-    from a home that another has begun, as a worker does, or says them itself.
+    """Whether this process is a worker, which reads the shared settings of its home.
+
+    Shared are issuer, sandbox, webhooks_here, drift and the `keep_…` settings.  Otherwise this
+    process sets them.
     """
     host: str = "127.0.0.1"
     port: int = 7450
-    """Where the HTTP face listens."""
+    """The address on which the HTTP API listens."""
     requests_per_second: float = 2_000.0
-    """What each tenant may ask of the HTTP face, with as much again saved up for a burst of two
-    seconds; beyond it 429 and Retry-After.  0: no bound.
+    """Rate limit of each tenant at the HTTP API; 0: no limit.
+
+    A burst of two seconds' worth is allowed.  Beyond it a request gets 429 with Retry-After.
     """
     requests_at_once: int = 1_000
-    """Requests of each tenant under way at the same time, waits and streams included."""
+    """Concurrent requests of each tenant, including waits and streams."""
     issuer: str = ""
-    """The origin under which the authorization server is reached; by default host and port."""
+    """The public origin of the authorization server; by default host and port."""
     sandbox: str = "auto"
-    """Bubblewrap around local processes: `auto` where it works, `off`, or `require`."""
+    """Whether local processes run in bubblewrap: `auto` (if it works), `off`, or `require`."""
     traces: bool = False
-    """Whether every attempt of a step is told to OpenTelemetry's tracer, as the process has it."""
+    """Whether every attempt of a step is a span of the process's OpenTelemetry tracer."""
     bus: str = ""
-    """A NATS server (`nats://HOST:PORT`) to whose JetStream every event is published as well."""
+    """A NATS server (`nats://HOST:PORT`) to whose JetStream every event is published too."""
     webhooks_here: bool = False
-    """Whether webhooks may lead to this machine, and by plain http: for development."""
+    """Whether webhooks may call this machine, also by plain http; for development."""
     reconcile_seconds: float = 30.0
-    """How often reconcilers look."""
+    """Interval of the reconcilers' passes."""
     drift: str = "repair"
-    """What is done where reality differs from the records and the agent's spec does not say:
-    `repair`, or `report`.
+    """What to do if a provider differs from the records: `repair` or `report`.
+
+    An agent's spec can override it.
     """
     keep_findings_days: float = 30.0
-    """How long a finding is kept after it was resolved; 0: for ever."""
+    """How long a resolved finding is kept; 0: for ever."""
     keep_operations_days: float = 90.0
-    """How long an operation is kept after its end, with its journal, a day at least; 0: for ever.
-    One that has made something which an agent still holds stays.
+    """How long an ended operation and its journal are kept, at least one day; 0: for ever.
+
+    An operation that created a resource which an agent still has is kept longer.
     """
     keep_events_per_tenant: int = OUTBOX_TENANT_MAX
-    """Events that the outbox has of each tenant at most, delivered or not.  All tenants together
-    have a million at most; beyond that those with most events lose their oldest.
+    """The maximum of events of each tenant in the outbox, delivered or not.
+
+    All tenants together have at most a million events.  Beyond that the oldest events of the
+    tenants with most events are deleted.
     """
     concurrency_max: int = 2_000
-    """Operations that are moved at the same time; more wait their turn as rows."""
+    """Operations that are executed at the same time; more are queued."""
     lease_ttl_seconds: float = 15.0
-    """A worker that has not renewed its lease for so long is taken for dead."""
+    """A worker that has not renewed its lease for this long counts as dead."""
     collect_after: int = 200_000
-    """New objects after which Python's cycle collector looks for garbage; 0 leaves Python's own."""
+    """The threshold of Python's garbage collector, in new objects; 0: Python's default."""
     temporal_address: str = "127.0.0.1:7233"
     """Host and port of Temporal's frontend."""
     temporal_namespace: str = "default"
     temporal_queue: str = ""
-    """The task queue that workers of this plane share, and no other plane's; empty: one of its own,
-    which its store names.
+    """The task queue of this plane's workers; no other plane may use it.
+
+    Empty: a name that is chosen at random and stored in the plane's store.
     """
     temporal_tls_ca: str = ""
-    """File with the certificates that sign Temporal's; naming any of these files means TLS."""
+    """File with the CA certificates of Temporal; any of these files implies TLS."""
     temporal_tls_certificate: str = ""
     temporal_tls_key: str = ""
-    """Files with our own certificate and its key, where Temporal asks for one."""
+    """Files with the client certificate and its key, if Temporal requires them."""
     temporal_api_key: str = field(default="", repr=False)
-    """The key by which Temporal knows us, where it asks for one; it means TLS."""
+    """The API key for Temporal, if it requires one; it implies TLS."""

@@ -206,11 +206,13 @@ class TestNatsBus(BusContract):
 
             url = world.bus._url  # type: ignore[attr-defined]
             told = await probe(url)
-            assert re.match(r"NATS \d+\.\d+\S* with JetStream; the first event makes stream", told)
+            assert re.match(
+                r"NATS \d+\.\d+\S* with JetStream; the first event creates stream", told
+            )
             await world.bus.publish(world.destination, [event_of("a")])
-            assert "holds 1 events" in await probe(url)
+            assert "has 1 events" in await probe(url)
             await world.stop()
-            with pytest.raises(Unavailable, match="see that it runs there"):
+            with pytest.raises(Unavailable, match="check that it runs there"):
                 await probe(url)
             await world.start()
 

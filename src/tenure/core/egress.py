@@ -41,6 +41,14 @@ class EgressTarget(NamedTuple):
     port: int
 
 
+def is_loopback(host: str) -> bool:
+    """Whether this host name or address is this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def target_of(url: str, *, loopback: bool = False) -> EgressTarget:
     """Take a caller's URL apart; Invalid if it is not plainly an https URL of a public name.
 

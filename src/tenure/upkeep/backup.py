@@ -1,4 +1,4 @@
-"""A backup: a directory with one consistent copy of each file of a home, and a manifest.
+"""Makes and reads backups: a directory with a consistent copy of each file, and a manifest.
 
 The store is copied first, so every resource that it records is in the providers' copies too, unless
 it was removed since.  Sealing keys and the token are left out; a restore creates new ones.  The
@@ -72,12 +72,12 @@ def back_up(
 ) -> Manifest:
     """Write a backup of this home to `target`, which must not exist; a plane may run meanwhile."""
     if not has_plane(home):
-        raise Invalid(f"{home} holds no plane: there is no {STORE} in it. Nothing was written")
+        raise Invalid(f"{home} has no plane: there is no {STORE} in it. Nothing was written")
     if elsewhere := store_elsewhere(home):
-        files = [file for file in files if file.name != STORE]  # an old file is no store any more
+        files = [file for file in files if file.name != STORE]  # an old file is not the store
         report(f"the store is not in this backup: it is {elsewhere}. Copy it first, by pg_dump")
     if target.exists() or target.is_symlink():
-        raise Invalid(f"{target} exists: it was left as it is. Name a new directory")
+        raise Invalid(f"{target} exists: it was not changed. Name a new directory")
     partial = target.with_name(f"{target.name}.partial")
     try:
         if partial.exists():
@@ -88,7 +88,7 @@ def back_up(
         flush_folder(target.absolute().parent)
     except OSError as error:
         raise StoreError(
-            f"no backup was made at {target} ({error.strerror or error}): the home is as it was"
+            f"no backup was made at {target} ({error.strerror or error}): the home was not changed"
         ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -111,7 +111,7 @@ def _write(
             continue
         refuse_foreign(source, file)
         copy_file_blocking(source, partial / file.name)
-        backup_files[file.name] = one = _seal(partial / file.name)
+        backup_files[file.name] = one = _describe_copy(partial / file.name)
         report(f"{file.name}: {one.size / (1 << 20):.1f} MiB, {sum(one.rows.values())} rows")
     memo, shared = EpochFile(home).read() or Memo(), SharedSettingsFile(home).read()
     if shared is not None and shared.store:
@@ -130,7 +130,7 @@ def _write(
     else:
         manifest = _manifest_with_store(partial, backup_files, memo, release=release, now=now)
     _remove_leftovers(partial, backup_files)
-    create_atomically(partial / MANIFEST, _text(manifest).encode())
+    create_atomically(partial / MANIFEST, _encode(manifest).encode())
     return manifest
 
 
@@ -169,7 +169,7 @@ def _plane(store: apsw.Connection) -> tuple[str, int]:
     return (str(row[0]), int(row[1] or 1)) if row else ("", 1)
 
 
-def _seal(path: Path) -> BackupFile:
+def _describe_copy(path: Path) -> BackupFile:
     """Flush one copy with mode 0600 and describe its content."""
     path.chmod(0o600)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -191,7 +191,7 @@ def digest(path: Path) -> str:
     return hasher.hexdigest()
 
 
-def _text(manifest: Manifest) -> str:
+def _encode(manifest: Manifest) -> str:
     at = datetime.fromtimestamp(manifest.made_at, UTC).isoformat(timespec="seconds")
     body = {"format": FORMAT, **manifest._asdict(), "made": at}
     if not manifest.store:
@@ -212,20 +212,20 @@ def read(backup: Path, files: Sequence[HomeFile], *, report: Report) -> Manifest
         backup_files = {str(name): BackupFile(**one) for name, one in body.pop("files").items()}
         manifest = Manifest(files=backup_files, **body)
     except FileNotFoundError:
-        raise Invalid(f"{backup} is no backup: there is no {MANIFEST} in it") from None
+        raise Invalid(f"{backup} is not a backup: there is no {MANIFEST} in it") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise Invalid(f"{backup / MANIFEST} is not what Tenure wrote ({error})") from None
+        raise Invalid(f"{backup / MANIFEST} is not a valid manifest ({error})") from None
     if number != FORMAT:
         raise Invalid(f"{backup} has format {number}; this release reads {FORMAT}")
     by_name = {file.name: file for file in files}
     if (STORE in backup_files) == bool(manifest.store) or not backup_files.keys() <= by_name.keys():
-        raise Invalid(f"{backup / MANIFEST} names other files than a home holds")
+        raise Invalid(f"{backup / MANIFEST} lists other files than a home has")
     for name, one in backup_files.items():
         path = backup / name
         if not path.is_file() or path.is_symlink():
-            raise Invalid(f"{path} is missing: this backup is not whole")
+            raise Invalid(f"{path} is missing: this backup is incomplete")
         if path.stat().st_size != one.size or digest(path) != one.sha256:
-            raise Invalid(f"{path} is not what was backed up: its SHA-256 differs")
+            raise Invalid(f"{path} has changed since the backup: its SHA-256 differs")
         refuse_foreign(path, by_name[name])
         report(f"{name}: unchanged since the backup")
     return manifest

@@ -1,4 +1,4 @@
-"""A restore: the store of a backup is put into a home; the plane is paused until it is confirmed.
+"""Restores a backup into a home; the plane is paused until an operator confirms it.
 
 The epoch is raised first, outside the store: from then on every token issued before is void, even
 if this process is killed.  The providers' own files stay if they exist and are not corrupt, because
@@ -57,9 +57,9 @@ def restore(
         if home.stat().st_mode & 0o077:
             home.chmod(0o700)
             report(f"{home}: mode set to 0700")
-        keeper = EpochFile(home)
-        epoch = _last_epoch(home, keeper, manifest) + 1
-        keeper.write(Memo(epoch, f"restored from {source.name}", restoring=str(source)))
+        epoch_file = EpochFile(home)
+        epoch = _last_epoch(home, epoch_file, manifest) + 1
+        epoch_file.write(Memo(epoch, f"restored from {source.name}", restoring=str(source)))
         report(f"epoch {epoch} begins: tokens issued before are void")
         aside = home / f"aside-{epoch}"
         aside.mkdir(mode=0o700)
@@ -83,22 +83,22 @@ def restore(
         flush_folder(aside)
         flush_folder(home)
         why = f"restored from {source.name}, a backup of epoch {manifest.epoch}"
-        keeper.write(Memo(epoch, why))
+        epoch_file.write(Memo(epoch, why))
     return RestoreReport(epoch, aside, replaced, stayed, manifest.store)
 
 
 def hold(home: Path, files: Sequence[HomeFile]) -> int:
     """Start and return a new epoch, in a home whose store was restored by other means."""
     with lock_home(home, files):
-        keeper = EpochFile(home)
-        epoch = _last_epoch(home, keeper, None) + 1
+        epoch_file = EpochFile(home)
+        epoch = _last_epoch(home, epoch_file, None) + 1
         why = "its store was restored by other means"
-        keeper.write(Memo(epoch, why, restoring=why))
+        epoch_file.write(Memo(epoch, why, restoring=why))
         for file in files:
             if (home / file.name).exists():
                 file.renew(home / file.name)
         (home / "token").unlink(missing_ok=True)
-        keeper.write(Memo(epoch, why))
+        epoch_file.write(Memo(epoch, why))
     return epoch
 
 
@@ -120,9 +120,9 @@ def lock_home(home: Path, files: Sequence[HomeFile]) -> Iterator[None]:
         yield
 
 
-def _last_epoch(home: Path, keeper: EpochFile, manifest: Manifest | None) -> int:
+def _last_epoch(home: Path, epoch_file: EpochFile, manifest: Manifest | None) -> int:
     """The greatest epoch in the epoch file, the manifest and the store."""
-    memo = keeper.read()
+    memo = epoch_file.read()
     epochs = [manifest.epoch if manifest else 1, memo.epoch if memo else 1]
     if (home / STORE).exists():
         try:

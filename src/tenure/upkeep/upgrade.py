@@ -74,19 +74,19 @@ def inspect_home(
     `shared_store` is the report of its PostgreSQL store, if it has one that could be read.
     """
     if not has_plane(home):
-        raise Invalid(f"{home} holds no plane: there is no {STORE} in it")
-    elsewhere, catalogue = store_elsewhere(home), Catalogue(plans)
+        raise Invalid(f"{home} has no plane: there is no {STORE} in it")
+    store_address, catalogue = store_elsewhere(home), Catalogue(plans)
     pending: list[Pending] = []
     refusals: list[str] = []
-    open_count, missing, unread_store = 0, set[str](), elsewhere
-    if elsewhere and shared_store is not None:
+    open_count, missing, unread_store = 0, set[str](), store_address
+    if store_address and shared_store is not None:
         _refuse_other_home(home, shared_store)
         open_count, missing = _compare_plans(shared_store.open_plans, catalogue)
         pending += [Pending("the store", one.name, one.only_adds) for one in shared_store.missing]
         unread_store = ""
     for file in files:
         path = home / file.name
-        if not path.exists() or (file.name == STORE and elsewhere):
+        if not path.exists() or (file.name == STORE and store_address):
             continue
         try:
             refuse_foreign(path, file)

@@ -129,8 +129,8 @@ def test_a_plane_whose_server_has_become_a_standby_says_so(
             signal.touch()
             own_postgres.start()
             assert await WriteProbe().problem(plane, seconds=2.0) == (
-                "the store does not answer: the PostgreSQL server is a standby, which takes no"
-                " records"
+                "the store does not answer: the PostgreSQL server is a standby, which accepts no"
+                " writes"
             )
             await execute(own_postgres, "SELECT pg_promote()")
             assert not await probe.problem(plane, seconds=20.0)  # by itself
@@ -295,7 +295,7 @@ ADDRESS = server.read_address("postgresql://ann:hush@db/plane")
         (asyncpg.ReadOnlySQLTransactionError("no"), "it is read-only"),
         (asyncpg.TooManyConnectionsError("no"), "raise max_connections"),
         (asyncpg.InsufficientPrivilegeError("no"), "grant CREATE and TEMP"),
-        (asyncpg.LockNotAvailableError("no"), "pg_stat_activity tells who"),
+        (asyncpg.LockNotAvailableError("no"), "see pg_stat_activity"),
         (TimeoutError(), "it does not answer"),
         (OSError("no route"), "cannot be reached (no route)"),
         (asyncpg.PostgresError("odd"), "it reports: odd"),

@@ -38,7 +38,7 @@ def test_a_wrong_address_says_what_to_do(postgres_url: str) -> None:
     assert "user" in said
     assert "hush" not in said
     assert "named like" in refusal("mysql://x/y")
-    assert "small letters" in refusal(postgres_url.split("?", maxsplit=1)[0] + "?schema=Up;")
+    assert "lower-case letters" in refusal(postgres_url.split("?", maxsplit=1)[0] + "?schema=Up;")
     assert read_address("postgresql://h/d").schema == "tenure"
 
 

@@ -86,7 +86,7 @@ def test_a_request_for_a_dead_agent_never_reaches_who_took_its_port(tmp_path):
             async with impostor(port) as heard:
                 told = await face.ask("POST", PATH, raw=SECRET)
             assert (told.status, told.json["code"]) == (502, "runtime_broken")
-            assert "somebody else listens" in told.json["detail"]
+            assert "another program listens" in told.json["detail"]
             assert heard == [b""], "it saw a connection, and not one byte on it"
 
     with runtimes.end_all_after(tmp_path):

@@ -176,7 +176,7 @@ def test_a_folder_or_file_without_permission_is_refused(plain_user: Path) -> Non
 
 def test_a_lock_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.db.lock").mkdir()
-    refuse(tmp_path / "a.db", StoreUnsafe, "a.db.lock cannot be made")
+    refuse(tmp_path / "a.db", StoreUnsafe, "a.db.lock cannot be created")
 
 
 @pytest.mark.parametrize(

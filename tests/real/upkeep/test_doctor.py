@@ -123,7 +123,7 @@ def test_a_bus_is_reached_and_no_stream_is_made(doctor, tmp_path):
         for _ in range(2):
             code, found = doctor("--bus", server.url)
             assert code == 0, found
-            assert found["bus"].endswith("the first event makes stream TENURE")
+            assert found["bus"].endswith("the first event creates stream TENURE")
     finally:
         server.stop()
 

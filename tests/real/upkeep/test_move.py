@@ -33,21 +33,21 @@ HELD = files_of_a_home()[0]
 DYING = """
 import asyncio, os, sys
 from pathlib import Path
-from tenure.adapters.store.postgres.move_target import Landing
+from tenure.adapters.store.postgres.move_target import PostgresMoveTarget
 from tenure.upkeep import move
 from tenure.wiring import move_store
 move.PAGE, left = 7, int(sys.argv[3])
-take = Landing.take
+insert = PostgresMoveTarget.insert
 async def dying(self, *given):
     global left
     left -= 1
     if not left:
         os._exit(9)
-    await take(self, *given)
+    await insert(self, *given)
     left -= 1
     if not left:
         os._exit(9)
-Landing.take = dying
+PostgresMoveTarget.insert = dying
 asyncio.run(move_store(Path(sys.argv[1]), sys.argv[2], report=lambda _: None))
 """
 
@@ -164,7 +164,7 @@ def tampering(monkeypatch, url, sql):
 @pytest.mark.parametrize("sql", TAMPERING)
 def test_what_differs_there_is_found_and_the_file_stays(sql, golden, postgres_url, monkeypatch):
     tampering(monkeypatch, postgres_url, sql)
-    with pytest.raises(StoreError, match=r"is not what .* holds, in "):
+    with pytest.raises(StoreError, match=r"differs from .* in "):
         asyncio.run(move_store(golden / STORE, postgres_url, report=quiet))
     open_file(golden / STORE, HELD.migrations).close()
 
@@ -206,7 +206,7 @@ def test_an_upgrade_looks_at_a_store_that_was_moved_and_changes_nothing(
     )
     asked = ["upgrade", "--check", "--home", str(golden)]
     assert cli.main(asked) == 1
-    assert "holds no plane" in capsys.readouterr().err
+    assert "has no plane" in capsys.readouterr().err
     asyncio.run(move_store(golden / STORE, postgres_url, report=quiet))
     assert cli.main([*asked, "-o", "json"]) == 1
     said = json.loads(capsys.readouterr().out)

@@ -80,7 +80,7 @@ async def test_a_subscription_that_was_changed_is_carried_to_anew(harness):
         await asyncio.sleep(5)
         assert mine.deliveries == []
         view = await subscriptions.get_subscription(harness.plane, CALLER, name)
-        assert view.why == "nobody here is called nobody"
+        assert view.why == "there is no function nobody"
         change = Set("subscription", (name,), {"target": "mine", "revision": 2})
         await harness.plane.store.commit(Change("", (), (change,)))
         await asyncio.sleep(DESTINATION.cap_seconds)

@@ -66,7 +66,7 @@ def test_a_backup_holds_every_file_and_no_secret(home, copy):
 def test_a_backup_replaces_nothing_and_leaves_nothing_half(home, copy, tmp_path):
     with pytest.raises(Invalid, match="exists"):
         backed_up(home, copy)
-    with pytest.raises(Invalid, match="holds no plane"):
+    with pytest.raises(Invalid, match="has no plane"):
         backed_up(tmp_path, tmp_path / "other")
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="no backup was made"):
@@ -113,10 +113,10 @@ def test_a_home_that_was_open_to_others_is_for_its_owner_alone_after_a_restore(c
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (None, "is no backup"),
-        ("{", "not what Tenure wrote"),
-        ("[]", "not what Tenure wrote"),
-        ('{"format": 1, "made": "", "files": {}}', "not what Tenure wrote"),
+        (None, "is not a backup"),
+        ("{", "is not a valid manifest"),
+        ("[]", "is not a valid manifest"),
+        ('{"format": 1, "made": "", "files": {}}', "is not a valid manifest"),
     ],
 )
 def test_a_directory_without_a_manifest_that_makes_sense_is_no_backup(copy, tmp_path, text, why):
@@ -237,5 +237,5 @@ def test_a_manifest_without_a_store_that_names_none_is_refused(copy):
     said = json.loads((copy / MANIFEST).read_text())
     assert "store" not in said
     (copy / MANIFEST).write_text(json.dumps({**said, "store": "postgresql://db"}))
-    with pytest.raises(Invalid, match="names other files"):
+    with pytest.raises(Invalid, match="lists other files"):
         backup.read(copy, FILES, report=quiet)

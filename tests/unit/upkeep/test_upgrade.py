@@ -50,7 +50,7 @@ def test_a_newer_home_and_none_at_all_are_refused(tmp_path):
     seen = inspect_home(tmp_path / "home", FILES, [PLAN])
     assert "newer Tenure" in seen.refused[0]
     assert not seen.is_possible
-    with pytest.raises(Invalid, match="holds no plane"):
+    with pytest.raises(Invalid, match="has no plane"):
         inspect_home(tmp_path, FILES, [PLAN])
 
 

@@ -26,6 +26,7 @@ from tenure.core.limits import (
     PORT_MIN,
     SCOPES_MAX,
 )
+from tenure.plans.agents.inputs import DRAIN_SECONDS, READY_SECONDS
 from tenure.ports.credentials import TTL_SECONDS, TTL_SECONDS_MAX
 
 Name = Annotated[str, Meta(pattern=rf"^{NAME_PATTERN}$(?!\n)", max_length=63)]
@@ -80,8 +81,8 @@ class Runtime(Part, frozen=True):
     ] = {}
     resources: Resources | None = None
     network: Network | None = None
-    ready_seconds: Annotated[float, Meta(gt=0, le=3_600)] = 60.0
-    drain_seconds: Annotated[float, Meta(ge=0, le=3_600)] = 30.0
+    ready_seconds: Annotated[float, Meta(gt=0, le=3_600)] = READY_SECONDS
+    drain_seconds: Annotated[float, Meta(ge=0, le=3_600)] = DRAIN_SECONDS
 
 
 class Credential(Part, frozen=True):

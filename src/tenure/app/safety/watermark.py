@@ -8,9 +8,8 @@ this, so a process detects it even if it was not running at that time, or if non
 is lost.
 """
 
-from datetime import UTC, datetime
-
 from tenure.app.plane import Plane
+from tenure.core.instant import in_utc
 from tenure.core.records import PlaneRecord
 from tenure.ports import plane_rows
 from tenure.ports.epoch import Watermark
@@ -34,9 +33,9 @@ async def find_missing(plane: Plane) -> str:
     listed = _parse(row.name) if row is not None else []
     if expected in listed or (listed and expected.number < listed[-1].number):
         return ""
-    newest = f"the newest that it has is of {_time(listed[0].at)}" if listed else "it has none"
+    newest = f"the newest that it has is of {in_utc(listed[0].at)}" if listed else "it has none"
     return (
-        f"the store lacks the watermark that was committed to it at {_time(expected.at)}:"
+        f"the store lacks the watermark that was committed to it at {in_utc(expected.at)}:"
         f" {newest}. Changes that were acknowledged between these times are lost"
     )
 
@@ -71,7 +70,3 @@ def _parse(text: str) -> list[Watermark]:
 
 def _text(watermark: Watermark) -> str:
     return f"{watermark.number}:{watermark.at:.3f}:{watermark.word}"
-
-
-def _time(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -6,7 +6,6 @@ unknown.  The process that runs it handles signals.
 
 import asyncio
 import contextlib
-import ipaddress
 import re
 import resource
 import socket
@@ -25,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as Mounted
 
+from tenure.core.egress import is_loopback
 from tenure.core.errors import Invalid
 from tenure.faces.api import face as api_face
 from tenure.faces.http import openapi, problems
@@ -108,21 +108,12 @@ class Listen:
         if bool(self.certificate) != bool(self.key):
             message = "TLS needs both a certificate and its key"
             raise Invalid(message)
-        if not self.certificate and not _is_loopback(self.host):
+        if not self.certificate and not is_loopback(self.host):
             message = (
                 f"{self.host} can be reached from other machines: give a certificate and its key, "
                 "or listen on 127.0.0.1"
             )
             raise Invalid(message)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _within_files(bounds: Bounds) -> Bounds:

@@ -260,7 +260,7 @@ def test_a_runtime_that_does_not_answer_as_http_asks_for_is_a_bad_gateway(tmp_pa
             told = await face.ask("POST", PATH, raw=b"{}")
         assert (told.status, told.json["code"]) == (502, "runtime_broken")
         cut = answer in {b"", b"HTTP/1.1 200 OK\r\nBroken"}
-        assert ("hung up without an answer" in told.json["detail"]) is cut
+        assert ("closed the connection without an answer" in told.json["detail"]) is cut
 
     test(tmp_path=tmp_path)
 
@@ -387,9 +387,9 @@ async def nobody_answers() -> bool:
 @pytest.mark.parametrize(
     ("answer", "code", "said"),
     [
-        (stranger, "runtime_broken", "somebody else listens"),
-        (nobody_knows, "unavailable", "cannot be told (away)"),
-        (nobody_answers, "unavailable", "cannot be told (its provider has not answered for"),
+        (stranger, "runtime_broken", "another program listens"),
+        (nobody_knows, "unavailable", "is not known (away)"),
+        (nobody_answers, "unavailable", "is not known (its provider has not answered for"),
     ],
 )
 def test_who_is_not_known_to_be_the_agent_is_told_nothing(

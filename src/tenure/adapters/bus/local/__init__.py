@@ -1,7 +1,7 @@
-"""The bus within one process: a destination is the name of a function.
+"""Delivers events to functions of this process: a destination is the name of a function.
 
-A function that returns has applied the event.  One that refuses (CallerError) will never take it;
-whatever else goes wrong may go better later.
+A function that returns has applied the event.  If it raises CallerError the event is rejected for
+good; after any other error it is delivered again later.
 """
 
 import logging
@@ -26,11 +26,11 @@ class LocalBus:
         """Call the function for each event, one after the other."""
         handler = self._handlers.get(destination.target)
         if handler is None:
-            why = f"nobody here is called {destination.target}"
+            why = f"there is no function {destination.target}"
             return [Receipt(DeliveryVerdict.UNAVAILABLE, why)] * len(events)
-        return [await self._hand(handler, event) for event in events]
+        return [await self._call(handler, event) for event in events]
 
-    async def _hand(self, handler: Handler, event: Outgoing) -> Receipt:
+    async def _call(self, handler: Handler, event: Outgoing) -> Receipt:
         try:
             await handler(event)
         except CallerError as error:
@@ -41,4 +41,4 @@ class LocalBus:
         return DELIVERED
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""

@@ -1,9 +1,11 @@
-"""Events by NATS JetStream: stored by the server before we take them as delivered.
+"""Publishes events to NATS JetStream; an event is delivered when the server has stored it.
 
-The event's id is its message id, so that the server drops a second copy within its window.  The
-stream is made, with bounds, if it is not there.  A subject says whose event it is: `events`,
-tenant, agent and type for everything; `to`, tenant, the subscription's own subject, agent and type
-for a subscription, so that no tenant can write under another's name.
+The event's id is the message id, so that the server drops a second copy within its window.  The
+stream is created, with limits, if it does not exist.
+
+Every event has the subject `PREFIX.events.TENANT.AGENT.TYPE`.  An event for a subscription has the
+subject `PREFIX.to.TENANT.SUBJECT.AGENT.TYPE`, where SUBJECT is the subscription's own.  A tenant
+can therefore never write below another tenant's name.
 """
 
 import asyncio
@@ -27,45 +29,45 @@ AGE_SECONDS_MAX: Final = 7 * 86_400
 DEDUPE_SECONDS: Final = 600
 ANSWER_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 5.0
-BREATH: Final = 32
-"""Messages written before others have the loop."""
-TOO_LARGE: Final = "the server takes no message of this size"
-_ODD: Final = re.compile(r"[^A-Za-z0-9_-]")
+YIELD_EVERY: Final = 32
+"""Messages that are written before other tasks of the event loop run."""
+TOO_LARGE: Final = "the message is larger than the server accepts"
+_NOT_ALLOWED: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class _Batch:
-    """Messages that are out together, and what is known of each."""
+    """Messages that were sent together, and the receipt of each."""
 
     def __init__(self, size: int) -> None:
-        self._told: list[Receipt | None] = [None] * size
-        self._left = size
+        self._receipts: list[Receipt | None] = [None] * size
+        self._unanswered = size
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._why = f"no answer within {ANSWER_SECONDS:g} s"
+        self._failure = f"no answer within {ANSWER_SECONDS:g} s"
 
-    def answer(self, place: int, receipt: Receipt) -> None:
-        if self._told[place] is None:
-            self._told[place] = receipt
-            self._left -= 1
-            if not self._left and not self._done.done():
+    def set_receipt(self, position: int, receipt: Receipt) -> None:
+        if self._receipts[position] is None:
+            self._receipts[position] = receipt
+            self._unanswered -= 1
+            if not self._unanswered and not self._done.done():
                 self._done.set_result(None)
 
     def fail(self, why: str) -> None:
-        """Nothing more is heard of the rest."""
-        self._why = why
+        """Give the messages without a receipt this failure, and stop waiting."""
+        self._failure = why
         if not self._done.done():
             self._done.set_result(None)
 
-    async def answered(self, seconds: float) -> None:
-        if self._left:
+    async def wait(self, seconds: float) -> None:
+        if self._unanswered:
             await asyncio.wait([self._done], timeout=seconds)
 
     def receipts(self) -> list[Receipt]:
-        unheard = Receipt(DeliveryVerdict.UNAVAILABLE, self._why)
-        return [one or unheard for one in self._told]
+        unanswered = Receipt(DeliveryVerdict.UNAVAILABLE, self._failure)
+        return [receipt or unanswered for receipt in self._receipts]
 
 
 class NatsBus:
-    """Keeps the promises of `tenure.ports.bus.Bus` on one NATS server."""
+    """Implements `tenure.ports.bus.Bus` on one NATS server."""
 
     def __init__(
         self,
@@ -76,68 +78,68 @@ class NatsBus:
         messages_max: int = MESSAGES_MAX,
         bytes_max: int = BYTES_MAX,
     ) -> None:
-        """Connect at the first event."""
+        """The connection is opened at the first event."""
         self._url = url
         self._stream = stream
         self._prefix = prefix
         self._messages_max, self._bytes_max = messages_max, bytes_max
         self._client: Any = None
-        self._ready = False
+        self._has_stream = False
         self._inbox = ""
-        self._number = 0
-        self._out: dict[int, _Batch] = {}
-        """Batches of whose storage not all was heard yet."""
+        self._last_batch = 0
+        self._in_flight: dict[int, _Batch] = {}
+        """Batches whose messages do not all have a receipt yet."""
         self._lock = asyncio.Lock()
         self._closed = False
 
     async def publish(
         self, destination: Destination, events: Sequence[Outgoing]
     ) -> Sequence[Receipt]:
-        """All at once; each is delivered when the server says that it is stored."""
+        """Send all events, then wait until the server has acknowledged each."""
         try:
-            client = await self._connected()
-        except Exception as error:  # noqa: BLE001 (the client raises whatever went wrong on the way)
-            return [Receipt(DeliveryVerdict.UNAVAILABLE, _words(error))] * len(events)
+            client = await self._connect()
+        except Exception as error:  # noqa: BLE001 (the client raises errors of any type)
+            return [Receipt(DeliveryVerdict.UNAVAILABLE, _describe(error))] * len(events)
         batch = _Batch(len(events))
-        self._number += 1
-        number = self._number
-        self._out[number] = batch
+        self._last_batch += 1
+        number = self._last_batch
+        self._in_flight[number] = batch
         try:
-            for place, event in enumerate(events):
-                if place % BREATH == BREATH - 1:
+            for position, event in enumerate(events):
+                if position % YIELD_EVERY == YIELD_EVERY - 1:
                     await asyncio.sleep(0)
                 if len(event.body) > client.max_payload:
-                    batch.answer(place, Receipt(DeliveryVerdict.REFUSED, TOO_LARGE))
+                    batch.set_receipt(position, Receipt(DeliveryVerdict.REFUSED, TOO_LARGE))
                     continue
                 await client.publish(
                     self.subject(destination, event),
                     event.body,
-                    reply=f"{self._inbox}.{number}.{place}",
+                    reply=f"{self._inbox}.{number}.{position}",
                     headers={"Nats-Msg-Id": _message_id(destination, event)},
                 )
-            await batch.answered(ANSWER_SECONDS)
+            await batch.wait(ANSWER_SECONDS)
         except Exception as error:  # noqa: BLE001 (as above)
-            batch.fail(_words(error))
+            batch.fail(_describe(error))
         finally:
-            del self._out[number]
+            del self._in_flight[number]
         return batch.receipts()
 
-    async def _answered(self, message: Any) -> None:
-        """The server has said something about one message: where it is stored, or why not."""
-        *_, number, place = message.subject.split(".")
-        batch = self._out.get(int(number))
+    async def _on_answer(self, message: Any) -> None:
+        """Handle the server's answer to one message: stored, or the error."""
+        *_, number, position = message.subject.split(".")
+        batch = self._in_flight.get(int(number))
         if batch is not None:
-            batch.answer(int(place), _receipt(message))
+            batch.set_receipt(int(position), _receipt(message))
 
     def subject(self, destination: Destination, event: Outgoing) -> str:
-        """Where an event of this destination goes."""
-        tenant, agent = _word(event.tenant), _word(event.agent)
+        """Return the subject of an event for this destination."""
+        tenant, agent = _token(event.tenant), _token(event.agent)
         if destination.target:
             return f"{self._prefix}.to.{tenant}.{destination.target}.{agent}.{event.type}"
         return f"{self._prefix}.events.{tenant}.{agent}.{event.type}"
 
-    async def _connected(self) -> Any:
-        """The client, connected, and the stream there."""
+    async def _connect(self) -> Any:
+        """Return the connected client; the stream exists then."""
         async with self._lock:
             if self._closed:
                 raise ConnectionError("this bus is closed")
@@ -149,21 +151,21 @@ class NatsBus:
                     allow_reconnect=True,
                     max_reconnect_attempts=-1,
                     reconnect_time_wait=0.5,
-                    error_cb=_ignored,
-                    disconnected_cb=self._cut,
+                    error_cb=_ignore,
+                    disconnected_cb=self._on_disconnect,
                 )
                 self._inbox = self._client.new_inbox()
-                await self._client.subscribe(f"{self._inbox}.*.*", cb=self._answered)
-                self._ready = False
+                await self._client.subscribe(f"{self._inbox}.*.*", cb=self._on_answer)
+                self._has_stream = False
             if not self._client.is_connected:
-                raise ConnectionError("the server is not there")
-            if not self._ready:
-                await self._ensure()
-                self._ready = True
+                raise ConnectionError("the server cannot be reached")
+            if not self._has_stream:
+                await self._ensure_stream()
+                self._has_stream = True
             return self._client
 
-    async def _ensure(self) -> None:
-        """Make the stream if it is not there; one that is there is left as its owner has it."""
+    async def _ensure_stream(self) -> None:
+        """Create the stream if it does not exist; an existing one is not changed."""
         from nats.js.api import DiscardPolicy, StreamConfig  # noqa: PLC0415 (as above)
         from nats.js.errors import NotFoundError  # noqa: PLC0415
 
@@ -182,24 +184,24 @@ class NatsBus:
             )
             await jetstream.add_stream(config)
 
-    async def _cut(self) -> None:
-        """The connection broke: no answer comes to what is out."""
-        for batch in self._out.values():
+    async def _on_disconnect(self) -> None:
+        """Fail the batches in flight: their answers are lost."""
+        for batch in self._in_flight.values():
             batch.fail("the connection broke")
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._closed = True
         client, self._client = self._client, None
         if client is not None:
-            with suppress(OSError):  # it is gone already
+            with suppress(OSError):  # the connection is lost already
                 await client.close()
 
 
 async def probe(url: str) -> str:
-    """What the first event would find there, in a sentence; Unavailable says what is in its way.
+    """Describe the server in a sentence; Unavailable with the reason if it cannot be used.
 
-    Nothing is changed: a stream that is missing is left to the first event.
+    Nothing is changed: the first event creates a missing stream.
     """
     client: Any = None
     try:
@@ -210,19 +212,20 @@ async def probe(url: str) -> str:
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0.1,
-                error_cb=_ignored,
+                error_cb=_ignore,
             )
         jetstream = client.jetstream(timeout=ANSWER_SECONDS)
         await jetstream.account_info()
         try:
-            told = await jetstream.stream_info(STREAM)
-            state = f"stream {STREAM} holds {told.state.messages} events"
+            stream = await jetstream.stream_info(STREAM)
+            state = f"stream {STREAM} has {stream.state.messages} events"
         except NotFoundError:
-            state = f"the first event makes stream {STREAM}"
+            state = f"the first event creates stream {STREAM}"
         release = str(client.connected_server_version).rpartition(" v")[2].rstrip(">")
         return f"NATS {release} with JetStream; {state}"
-    except Exception as error:  # noqa: BLE001 (the client raises whatever went wrong on the way)
-        message = f"NATS cannot be used ({_words(error)}): see that it runs there with JetStream"
+    except Exception as error:  # noqa: BLE001 (the client raises errors of any type)
+        remedy = "check that it runs there with JetStream"
+        message = f"NATS cannot be used ({_describe(error)}): {remedy}"
         raise Unavailable(message) from None
     finally:
         if client is not None:
@@ -230,28 +233,28 @@ async def probe(url: str) -> str:
 
 
 def _message_id(destination: Destination, event: Outgoing) -> str:
-    """The server drops copies in a whole stream: what goes to two subjects is two messages."""
+    """The id by which the server drops copies; each destination with a subject has its own."""
     return f"{event.id}/{destination.id}" if destination.target else event.id
 
 
-def _word(name: str) -> str:
-    return _ODD.sub("_", name) or "_"
+def _token(name: str) -> str:
+    return _NOT_ALLOWED.sub("_", name) or "_"
 
 
 def _receipt(message: Any) -> Receipt:
-    """What the server has said of one message."""
+    """Convert the server's answer to one message."""
     data = message.data
     if b'"error"' not in data and data:
         return DELIVERED
-    if not data:  # nobody listens on the subject: the stream is gone
-        return Receipt(DeliveryVerdict.UNAVAILABLE, "no stream takes this subject")
-    told = json.loads(data).get("error", {})
-    return Receipt(DeliveryVerdict.UNAVAILABLE, str(told.get("description", told)))
+    if not data:  # no stream has this subject: it was deleted
+        return Receipt(DeliveryVerdict.UNAVAILABLE, "no stream accepts this subject")
+    problem = json.loads(data).get("error", {})
+    return Receipt(DeliveryVerdict.UNAVAILABLE, str(problem.get("description", problem)))
 
 
-def _words(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-async def _ignored(_: Exception) -> None:
-    """Every failure that matters is a receipt."""
+async def _ignore(_: Exception) -> None:
+    """Do nothing: every failure that matters is in a receipt."""

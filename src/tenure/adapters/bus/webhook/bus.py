@@ -1,9 +1,9 @@
-"""`WebhookBus`: calls URLs that callers have named, and trusts none of them.
+"""`WebhookBus`: sends events to URLs that tenants have named, and protects the plane from them.
 
-A name is resolved once for each connection; every address must be public, and the connection is
-made to an address that was looked at, under the name's certificate.  Redirects are refused, answers
-are read only as far as they must be, and every call ends in time.  An endpoint that fails again and
-again is not called for a while.
+A name is resolved once for each connection.  Every address must be public, and the connection is
+made to a checked address with the certificate of the name.  Redirects are refused, only the needed
+part of an answer is read, and every call has a timeout.  An endpoint that fails repeatedly is not
+called for a while (circuit breaker).
 """
 
 import asyncio
@@ -23,24 +23,24 @@ from tenure.ports.clock import Clock
 
 CALL_SECONDS: Final = 10.0
 ANSWER_BYTES_MAX: Final = 4_096
-AT_ONCE: Final = 16
-"""Calls to one endpoint at the same time."""
-TENANT_AT_ONCE: Final = 128
-"""Calls to all endpoints of one tenant: endpoints that hang delay only others of that tenant."""
+ENDPOINT_CALLS_MAX: Final = 16
+"""Concurrent calls to one endpoint."""
+TENANT_CALLS_MAX: Final = 128
+"""Concurrent calls to all endpoints of one tenant, so that they cannot delay other tenants."""
 CALLS_MAX: Final = 1_024
-"""Calls of all tenants, and never more than a quarter of the files that may be open."""
-TENANTS_LEAST: Final = 8
-"""Calls of other tenants wait only if endpoints of so many tenants hang."""
-BREAK_AFTER: Final = 5
+"""Concurrent calls of all tenants, and at most a quarter of the file descriptor limit."""
+TENANTS_MIN: Final = 8
+"""One tenant gets at most this fraction (1/8) of the calls of all tenants."""
+BREAKER_FAILURES: Final = 5
 """Failures in a row after which an endpoint is not called for a while."""
 BREAKERS_MAX: Final = 10_000
 """Failing endpoints that are remembered; beyond that the oldest failure is forgotten."""
 RETRY_SECONDS_MAX: Final = 3_600.0
-LATER: Final = frozenset({408, 425, 429})
+RETRYABLE_STATUSES: Final = frozenset({408, 425, 429})
 """Status codes from 400 to 499 that do not reject the event itself."""
 GONE: Final = 410
 _tenant: ContextVar[str] = ContextVar("tenant")
-"""The tenant of the call: the client asks for addresses by name alone."""
+"""The tenant of the current call; the HTTP client passes only the host to the resolver."""
 
 
 class _Breaker(NamedTuple):
@@ -53,11 +53,11 @@ class _Breaker(NamedTuple):
     why: str = ""
 
 
-_UNBROKEN: Final = _Breaker()
+_CLOSED_BREAKER: Final = _Breaker()
 
 
 class WebhookBus:
-    """Keeps the promises of `tenure.ports.bus.Bus` by calling URLs."""
+    """Implements `tenure.ports.bus.Bus` by calling URLs."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class WebhookBus:
         call_seconds: float = CALL_SECONDS,
         ssl_context: Any = None,
     ) -> None:
-        """`loopback` lets http to this machine through, for development."""
+        """`loopback` allows http to this machine, for development."""
         self._clock = clock
         self._loopback = loopback
         self._lookups = Lookups(resolve)
@@ -77,9 +77,9 @@ class WebhookBus:
         self._session: Any = None
         self._breakers: dict[str, _Breaker] = {}
         calls = _calls_max()
-        self._all = asyncio.Semaphore(calls)
-        self._share = max(1, min(TENANT_AT_ONCE, calls // TENANTS_LEAST))
-        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._call_slots = asyncio.Semaphore(calls)
+        self._tenant_calls_max = max(1, min(TENANT_CALLS_MAX, calls // TENANTS_MIN))
+        self._tenant_slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def publish(
         self, destination: Destination, events: Sequence[Outgoing]
@@ -89,30 +89,33 @@ class WebhookBus:
             target = target_of(destination.target, loopback=self._loopback)
         except Invalid as error:
             return [Receipt(DeliveryVerdict.UNAVAILABLE, str(error))] * len(events)
-        gate = asyncio.Semaphore(AT_ONCE)
-        share = self._shares.setdefault(destination.tenant, asyncio.Semaphore(self._share))
+        endpoint_slots = asyncio.Semaphore(ENDPOINT_CALLS_MAX)
+        tenant_slots = self._tenant_slots.setdefault(
+            destination.tenant, asyncio.Semaphore(self._tenant_calls_max)
+        )
 
-        async def one(event: Outgoing) -> Receipt:
-            async with gate, share, self._all:
+        async def deliver(event: Outgoing) -> Receipt:
+            async with endpoint_slots, tenant_slots, self._call_slots:
                 _tenant.set(destination.tenant)
                 return await self._deliver(destination, target, event)
 
-        return await asyncio.gather(*(one(event) for event in events))
+        return await asyncio.gather(*(deliver(event) for event in events))
 
     async def _deliver(
         self, destination: Destination, target: EgressTarget, event: Outgoing
     ) -> Receipt:
-        breaker = self._breakers.get(destination.id, _UNBROKEN)
+        breaker = self._breakers.get(destination.id, _CLOSED_BREAKER)
         started_at = self._clock.monotonic()
-        left = breaker.open_until - started_at
-        if left > 0:
-            often = f"it failed {breaker.failures} times in a row and is left alone for a while"
-            return Receipt(DeliveryVerdict.UNAVAILABLE, f"{breaker.why}; {often}", left)
+        remaining = breaker.open_until - started_at
+        if remaining > 0:
+            pause = f"it failed {breaker.failures} times in a row and is not called for a while"
+            return Receipt(DeliveryVerdict.UNAVAILABLE, f"{breaker.why}; {pause}", remaining)
         try:
             receipt = await self._call(destination, target, event)
-        except LookupsBusy as error:  # that is none of the destination's failures
+        except LookupsBusy as error:  # not a failure of the destination
             return Receipt(DeliveryVerdict.UNAVAILABLE, str(error))
-        breaker = self._breakers.pop(destination.id, _UNBROKEN)  # whoever fails is put last
+        # Removed and added again, so that the newest failure is last.
+        breaker = self._breakers.pop(destination.id, _CLOSED_BREAKER)
         if receipt.verdict is DeliveryVerdict.UNAVAILABLE:
             self._breakers[destination.id] = self._after_failure(breaker, started_at, receipt.why)
             if len(self._breakers) > BREAKERS_MAX:
@@ -123,13 +126,13 @@ class WebhookBus:
         """Count a failure, unless this call began before the last failure was known."""
         now = self._clock.monotonic()
         failures = breaker.failures + (not breaker.failures or started_at >= breaker.failed_at)
-        is_open = failures >= BREAK_AFTER
+        is_open = failures >= BREAKER_FAILURES
         return _Breaker(failures, now, now + WEBHOOK_BREAKER.first_seconds if is_open else 0.0, why)
 
     async def _call(
         self, destination: Destination, target: EgressTarget, event: Outgoing
     ) -> Receipt:
-        import aiohttp  # noqa: PLC0415 (390 ms; most planes call nobody)
+        import aiohttp  # noqa: PLC0415 (390 ms; most planes have no webhooks)
 
         headers = {
             "content-type": "application/cloudevents+json",
@@ -140,10 +143,10 @@ class WebhookBus:
         }
         try:
             async with asyncio.timeout(self._call_seconds):
-                async with self._open().post(
+                async with self._get_session().post(
                     target.url, data=event.body, headers=headers, allow_redirects=False
                 ) as answer:
-                    await _read(answer)
+                    await _read_answer(answer)
                     return _receipt_of(answer.status, answer.headers.get("retry-after", ""))
         except TimeoutError:
             why = f"it did not answer within {self._call_seconds:g} s"
@@ -154,19 +157,19 @@ class WebhookBus:
             cause = error.__cause__ if isinstance(error.__cause__, Invalid) else error
             return Receipt(DeliveryVerdict.UNAVAILABLE, f"{type(cause).__name__}: {cause}")
 
-    def _open(self) -> Any:
-        """The client, made at the first call."""
+    def _get_session(self) -> Any:
+        """Return the HTTP client, created at the first call."""
         if self._session is None:
-            from tenure.adapters.bus.webhook.client import session  # noqa: PLC0415 (as above)
+            from tenure.adapters.bus.webhook.client import open_session  # noqa: PLC0415 (as above)
 
-            self._session = session(self._addresses, ssl_context=self._ssl)
+            self._session = open_session(self._addresses, ssl_context=self._ssl)
         return self._session
 
     async def _addresses(self, host: str, port: int) -> list[str]:
-        """The addresses that the name has now; each one is checked."""
+        """Resolve the name and check each address."""
         found = await self._lookups.addresses(_tenant.get(), host, port)
-        looked_at = refuse_private(host, found, loopback=self._loopback)
-        return [str(address) for address in looked_at]
+        checked = refuse_private(host, found, loopback=self._loopback)
+        return [str(address) for address in checked]
 
     async def close(self) -> None:
         """Close all connections."""
@@ -182,7 +185,7 @@ def _calls_max() -> int:
     return CALLS_MAX if files == resource.RLIM_INFINITY else max(1, min(CALLS_MAX, files // 4))
 
 
-async def _read(answer: Any) -> None:
+async def _read_answer(answer: Any) -> None:
     """Read only as much of an answer as is needed to reuse the connection."""
     body = await answer.content.read(ANSWER_BYTES_MAX)
     if len(body) >= ANSWER_BYTES_MAX or not answer.content.at_eof():
@@ -198,9 +201,9 @@ def _receipt_of(status: int, retry_after: str) -> Receipt:
         return Receipt(DeliveryVerdict.UNAVAILABLE, f"{why}; redirects are not followed")
     if status == GONE:
         return Receipt(
-            DeliveryVerdict.UNAVAILABLE, f"{why}: nobody is there any more", RETRY_SECONDS_MAX
+            DeliveryVerdict.UNAVAILABLE, f"{why}: the endpoint is gone", RETRY_SECONDS_MAX
         )
-    if 400 <= status < 500 and status not in LATER:  # noqa: PLR2004
+    if 400 <= status < 500 and status not in RETRYABLE_STATUSES:  # noqa: PLR2004
         return Receipt(DeliveryVerdict.REFUSED, why)
     seconds = int(retry_after) if retry_after.isdecimal() and len(retry_after) < 6 else 0  # noqa: PLR2004
     return Receipt(DeliveryVerdict.UNAVAILABLE, why, min(float(seconds), RETRY_SECONDS_MAX))

@@ -1,6 +1,6 @@
-"""The client that calls webhooks: it connects to what was looked at, and reads what it must.
+"""The HTTP client for webhooks: it connects only to checked addresses, and bounds what it reads.
 
-Imported at the first call: the library takes 390 ms to load, and most planes call nobody.
+Imported at the first call: the library takes 390 ms to load, and most planes have no webhooks.
 """
 
 import asyncio
@@ -15,25 +15,25 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 
 CONNECT_SECONDS: Final = 5.0
-HEADS_MAX: Final = 16
-"""Heads of answers to one request: a few interim ones, and the answer."""
+RESPONSES_MAX: Final = 16
+"""Responses to one request: a few interim ones (1xx), and the final one."""
 PIECE_BYTES: Final = 2_048
-"""How much is parsed before it is asked whether that was enough."""
+"""Bytes that are parsed before the number of responses is checked."""
 
 Addresses = Callable[[str, int], Awaitable[list[str]]]
 
 
-def session(addresses: Addresses, *, ssl_context: SSLContext | None) -> aiohttp.ClientSession:
-    """No proxy, no cookies, no cache of names; how many call at once is bounded elsewhere."""
+def open_session(addresses: Addresses, *, ssl_context: SSLContext | None) -> aiohttp.ClientSession:
+    """Return a client without proxy, cookies and DNS cache; `WebhookBus` limits the calls."""
     connector = aiohttp.TCPConnector(
-        resolver=_Looking(addresses),
+        resolver=_CheckedResolver(addresses),
         use_dns_cache=False,
         limit=0,
         ssl=ssl_context or True,
     )
-    answers: Callable[..., ResponseHandler] = Answers
+    handler: Callable[..., ResponseHandler] = BoundedResponses
     loop = asyncio.get_running_loop()
-    connector._factory = partial(answers, loop=loop)  # noqa: SLF001 (there is no other way in)
+    connector._factory = partial(handler, loop=loop)  # noqa: SLF001 (aiohttp has no public way)
     return aiohttp.ClientSession(
         connector=connector,
         trust_env=False,
@@ -43,39 +43,39 @@ def session(addresses: Addresses, *, ssl_context: SSLContext | None) -> aiohttp.
     )
 
 
-class Answers(ResponseHandler):
-    """What comes in on a connection, until there are too many answers to one request.
+class BoundedResponses(ResponseHandler):
+    """Parses incoming data, and closes the connection after too many responses to one request.
 
-    Without it an endpoint that sends interim answers without end keeps the loop parsing them, and
-    the timer that ends the call hardly has its turn.
+    Without this an endpoint that sends endless interim responses would keep the event loop busy
+    with parsing, and the timeout of the call would rarely run.
     """
 
-    _heads = 0
+    _responses = 0
 
-    def set_response_params(self, **more: Any) -> None:
-        """A request begins."""
-        self._heads = 0
-        super().set_response_params(**more)
+    def set_response_params(self, **options: Any) -> None:
+        """Reset the count at the start of a request."""
+        self._responses = 0
+        super().set_response_params(**options)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, in pieces; what comes after too many answers is dropped."""
+        """Parse in pieces; drop data after too many responses."""
         for start in range(0, max(1, len(data)), PIECE_BYTES):
-            if self._heads <= HEADS_MAX:
+            if self._responses <= RESPONSES_MAX:
                 super().data_received(data[start : start + PIECE_BYTES])
 
     def feed_data(self, data: Any, size: int = 0) -> None:
-        """One more head is read."""
-        self._heads += 1
-        if self._heads <= HEADS_MAX:
+        """Count a parsed response."""
+        self._responses += 1
+        if self._responses <= RESPONSES_MAX:
             super().feed_data(data, size)
         elif self.transport is not None and not self.transport.is_closing():
             self.transport.close()
-            why = f"it sent more than {HEADS_MAX} answers to one request"
+            why = f"it sent more than {RESPONSES_MAX} responses to one request"
             self.set_exception(aiohttp.ClientConnectionError(why))
 
 
-class _Looking(AbstractResolver):
-    """Names only addresses that were looked at."""
+class _CheckedResolver(AbstractResolver):
+    """Resolves a name to checked addresses only."""
 
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
@@ -83,19 +83,19 @@ class _Looking(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Every address, of whatever family."""
+        """Return all addresses, IPv4 and IPv6."""
         del family
         return [
             {
                 "hostname": host,
-                "host": one,
+                "host": address,
                 "port": port,
                 "proto": 0,
                 "flags": 0,
-                "family": socket.AF_INET6 if ":" in one else socket.AF_INET,
+                "family": socket.AF_INET6 if ":" in address else socket.AF_INET,
             }
-            for one in await self._addresses(host, port)
+            for address in await self._addresses(host, port)
         ]
 
     async def close(self) -> None:
-        """There is nothing."""
+        """Do nothing: there is nothing to close."""

@@ -4,17 +4,18 @@ Its signing keys are encrypted with a sealing key in another file.
 """
 
 from collections.abc import Callable
-from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import apsw
 
-from tenure.adapters.identity.local import clients, registrations, seal, tokens
+from tenure.adapters.identity.local import clients, registrations, tokens
 from tenure.adapters.identity.local.provider import LocalIdentity
 from tenure.adapters.identity.local.signers import SIGNER, TOKEN_SECONDS_MAX
 from tenure.adapters.identity.local.tokens import TOKEN_SECONDS
+from tenure.core.egress import is_loopback
 from tenure.core.errors import Invalid
+from tenure.home.key_file import make_key, read_key
 from tenure.ports.clock import Clock
 from tenure.sqlite.commit_thread import Flush
 from tenure.sqlite.holdings import open_holdings
@@ -56,10 +57,10 @@ def build(
         raise Invalid(f"A token lives 1 to {TOKEN_SECONDS_MAX:.0f} seconds, not {token_seconds}")
     queries = read_queries(_HERE / "queries")
     # The sealing key is created before the file: a file without one has lost it.
-    sealing = seal.key_path(path)
+    sealing = key_path(path)
     if not Path(path).exists():
-        seal.make_key(sealing)
-    seal.read_key(sealing)
+        make_key(sealing)
+    read_key(sealing)
     holdings = open_holdings(
         path,
         migrations=_HERE / "migrations",
@@ -71,6 +72,15 @@ def build(
     return LocalIdentity(
         holdings, queries, issuer=issuer, sealing=sealing, token_seconds=token_seconds, epoch=epoch
     )
+
+
+def key_path(database: Path | str) -> Path:
+    """The file of the sealing key of this database.
+
+    The database alone, or a backup of it, reveals no private key.  If the sealing key is lost, the
+    signing keys are lost, and nothing else.
+    """
+    return Path(f"{database}.key")
 
 
 def renew(path: Path) -> None:
@@ -85,8 +95,8 @@ def renew(path: Path) -> None:
         file.execute("BEGIN IMMEDIATE; DELETE FROM signer; DELETE FROM permit; COMMIT")
     finally:
         file.close()
-    seal.key_path(path).unlink(missing_ok=True)
-    seal.make_key(seal.key_path(path))
+    key_path(path).unlink(missing_ok=True)
+    make_key(key_path(path))
 
 
 def check_issuer(issuer: str) -> None:
@@ -98,12 +108,5 @@ def check_issuer(issuer: str) -> None:
         host, parts = None, urlsplit("")
     if not host or issuer != f"{parts.scheme}://{parts.netloc}" or "@" in parts.netloc:
         raise Invalid(f"The issuer must be an origin such as https://tenure.example, not {issuer}")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
         raise Invalid(f"The issuer must be https, or http on loopback, not {issuer}")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

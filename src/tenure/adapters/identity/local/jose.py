@@ -1,8 +1,7 @@
-"""All cryptography of the provider, by joserfc: signing, verifying, sealing, and reading keys.
+"""The cryptography of the provider, with joserfc: signs, verifies and seals, and reads keys.
 
-This module costs a fifth of a second to import and so is imported at first use.  A signature is
-checked under the algorithms of its key alone, never under one that the token picks; `none` and
-symmetric keys have no place here.
+The import takes a fifth of a second, so it happens at first use.  A signature is verified only with
+an algorithm of its key, never with one that the token names; `none` and symmetric keys are refused.
 """
 
 import json
@@ -19,14 +18,14 @@ from joserfc.jws import JWSRegistry
 from tenure.core.errors import Invalid
 
 SIGNED_WITH = "RS256"
-"""Access tokens: it verifies twice as fast as the others, and tokens are verified more often."""
+"""The algorithm of access tokens; it verifies twice as fast as the others."""
 SIGNER_BITS = 2_048
 TOKEN_CHARACTERS_MAX = 16_384
 KEYS_MAX = 8
 KID_CHARACTERS_MAX = 128
 RSA_BITS_MIN, RSA_BITS_MAX = 2_048, 4_096
 RSA_EXPONENT_BYTES_MAX = 4
-"""A large exponent makes a check slow for us and costs whoever asks for it nothing."""
+"""A large exponent would make every verification slow."""
 
 Key = RSAKey | ECKey | OKPKey
 
@@ -39,14 +38,14 @@ _CURVES = {"EC": "P-256", "OKP": "Ed25519"}
 _ALGORITHMS = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA", "Ed25519")}
 _PRIVATE = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
 _COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
-_SEALED_BY = ("dir", "A256GCM")
+_SEAL_ALGORITHMS = ("dir", "A256GCM")
 
 ALGORITHMS = tuple(name for names in _ALGORITHMS.values() for name in names)
-"""What a client may sign its assertions with."""
+"""The algorithms with which a client may sign its assertions."""
 
 
 class Compact(NamedTuple):
-    """A signed token that was taken apart; nothing in it is to be believed yet."""
+    """The parts of a signed token, not verified yet."""
 
     header: Mapping[str, Any]
     claims: Mapping[str, Any]
@@ -55,7 +54,7 @@ class Compact(NamedTuple):
 
 
 def parse_compact(token: str) -> Compact | None:
-    """The parts of a compact token; None if it is not one, or says something twice."""
+    """Parse a compact token; None if it is invalid or has a name twice."""
     match = _COMPACT.fullmatch(token) if len(token) <= TOKEN_CHARACTERS_MAX else None
     if match is None:
         return None
@@ -64,14 +63,14 @@ def parse_compact(token: str) -> Compact | None:
         signature = _bytes(match[3])
     except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         return None
-    # What is critical to understand is not understood here; a header may not change the payload.
+    # Critical extensions are not supported, and a header may not change the payload.
     if "crit" in header or "b64" in header:
         return None
     return Compact(header, claims, f"{match[1]}.{match[2]}".encode(), signature)
 
 
 def is_signed(compact: Compact, key: Key) -> bool:
-    """Whether this key has signed it, under an algorithm that is the key's own."""
+    """Whether this key has signed the token, with an algorithm of the key's type."""
     name = compact.header.get("alg")
     if not isinstance(name, str) or name not in _ALGORITHMS[key.key_type]:
         return False
@@ -84,7 +83,7 @@ def is_signed(compact: Compact, key: Key) -> bool:
 
 
 def sign(key: Key, kid: str, claims: Mapping[str, object]) -> str:
-    """An access token (RFC 9068)."""
+    """Return a signed access token (RFC 9068)."""
     header = {"alg": SIGNED_WITH, "typ": "at+jwt", "kid": kid}
     return jwt.encode(header, dict(claims), key, algorithms=[SIGNED_WITH])
 
@@ -93,9 +92,9 @@ def sign(key: Key, kid: str, claims: Mapping[str, object]) -> str:
 
 
 def read_keys(jwks: object, what: str) -> dict[str, dict[str, str]]:
-    """A client's public keys by id, each with what is known of it; Invalid names what is wrong.
+    """Read a client's public keys, by id; Invalid names the field.
 
-    What is private is refused and not repeated in the sentence.
+    A private key is refused, and its value is not in the error text.
     """
     listed = jwks.get("keys") if isinstance(jwks, Mapping) else None
     if not isinstance(listed, list | tuple) or not 1 <= len(listed) <= KEYS_MAX:
@@ -104,13 +103,13 @@ def read_keys(jwks: object, what: str) -> dict[str, dict[str, str]]:
     for number, one in enumerate(listed):
         key = _read_key(one, f"{what}.keys[{number}]")
         if key["kid"] in found:
-            raise Invalid(f"{what}.keys[{number}].kid is there twice")
+            raise Invalid(f"{what}.keys[{number}].kid occurs twice")
         found[key["kid"]] = key
     return found
 
 
 def load_key(public: Mapping[str, str]) -> Key:
-    """A public key to check signatures with."""
+    """Load a public key that verifies signatures."""
     value: dict[str, Any] = {**public}
     match public["kty"]:
         case "RSA":
@@ -125,7 +124,7 @@ def _read_key(one: object, where: str) -> dict[str, str]:
     if not isinstance(one, Mapping):
         raise Invalid(f"{where} must be a key")
     if any(member in one for member in _PRIVATE):
-        raise Invalid(f"{where} holds a private key: send the public one, and make a new pair")
+        raise Invalid(f"{where} has a private key: send the public one, and create a new pair")
     kty, kid = one.get("kty"), one.get("kid")
     if not isinstance(kty, str) or kty not in _MEMBERS:
         raise Invalid(f"{where}.kty must be RSA, EC or OKP")
@@ -150,7 +149,7 @@ def _read_key(one: object, where: str) -> dict[str, str]:
             bits = int.from_bytes(_bytes(key["n"]), "big").bit_length()
             if not RSA_BITS_MIN <= bits <= RSA_BITS_MAX:
                 sizes = f"{RSA_BITS_MIN} to {RSA_BITS_MAX}"
-                raise Invalid(f"{where} has {bits} bits; {sizes} are taken")
+                raise Invalid(f"{where} has {bits} bits; {sizes} are accepted")
         load_key(key)
     except (JoseError, ValueError, TypeError):
         raise Invalid(f"{where} is not an {kty} key") from None
@@ -161,7 +160,7 @@ def _read_key(one: object, where: str) -> dict[str, str]:
 
 
 class NewSigner(NamedTuple):
-    """A new key: its id, its public half, and its private half, sealed."""
+    """A new signing key: its id, its public key, and its sealed private key."""
 
     kid: str
     public: str
@@ -169,22 +168,24 @@ class NewSigner(NamedTuple):
 
 
 def make_signer(sealing: bytes) -> NewSigner:
-    """A new key to sign with; slow, so not for the loop."""
+    """Create a signing key; slow, so call it on a thread."""
     key = RSAKey.generate_key(SIGNER_BITS)
     kid = key.thumbprint()
     public = {**key.as_dict(private=False), "kid": kid, "use": "sig", "alg": SIGNED_WITH}
     private = json.dumps(key.as_dict(private=True))
-    # The header is authenticated with the content, so what was sealed under one id opens under it.
-    header = {"alg": _SEALED_BY[0], "enc": _SEALED_BY[1], "kid": kid}
-    sealed = jwe.encrypt_compact(header, private, OctKey.import_key(sealing), algorithms=_SEALED_BY)
+    # The header is authenticated, so a sealed key opens only under its own id.
+    header = {"alg": _SEAL_ALGORITHMS[0], "enc": _SEAL_ALGORITHMS[1], "kid": kid}
+    sealed = jwe.encrypt_compact(
+        header, private, OctKey.import_key(sealing), algorithms=_SEAL_ALGORITHMS
+    )
     return NewSigner(kid, json.dumps(public, sort_keys=True), sealed)
 
 
 def unseal_signer(sealing: bytes, kid: str, ciphertext: str) -> Key:
-    """The private key that was sealed under this id; Invalid if it was not, or not by us."""
+    """Open a sealed private key; Invalid if it was sealed under another id or with another key."""
     try:
         decrypted = jwe.decrypt_compact(
-            ciphertext, OctKey.import_key(sealing), algorithms=_SEALED_BY
+            ciphertext, OctKey.import_key(sealing), algorithms=_SEAL_ALGORITHMS
         )
         content = decrypted.plaintext if decrypted.protected.get("kid") == kid else None
         if content is None:
@@ -194,7 +195,7 @@ def unseal_signer(sealing: bytes, kid: str, ciphertext: str) -> Key:
         raise Invalid("A signing key does not open with the sealing key beside it.") from None
 
 
-# ------------------------------------------------------------------------------------------ strict
+# ----------------------------------------------------------------------------------- strict parsing
 
 
 def _bytes(text: str) -> bytes:
@@ -213,9 +214,9 @@ def _object(content: bytes) -> dict[str, Any]:
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return value
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")

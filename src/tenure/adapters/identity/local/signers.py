@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from tenure.adapters.identity.local import seal
 from tenure.core.errors import Invalid, StoreError, Unavailable
 from tenure.core.records.table import Shape
+from tenure.home.key_file import read_key
 from tenure.ports.store import Change, Drop, Is, Put, Set
 from tenure.sqlite.holdings import Holdings
 
@@ -134,18 +134,18 @@ class Signers:
     def _make(self) -> "jose.NewSigner":
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
-        return jose.make_signer(seal.read_key(self._sealing))
+        return jose.make_signer(read_key(self._sealing))
 
     def _check(self, kid: str, ciphertext: str) -> None:
         """Check that this key can be decrypted, before it has to sign."""
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
-        jose.unseal_signer(seal.read_key(self._sealing), kid, ciphertext)
+        jose.unseal_signer(read_key(self._sealing), kid, ciphertext)
 
     def _open(self, rows: list[tuple[str, str, str, str, float | None]]) -> _SigningKeys:
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
-        sealing, by_kid = seal.read_key(self._sealing), {}
+        sealing, by_kid = read_key(self._sealing), {}
         for kid, state, public, _, until in rows:
             public_key: dict[str, str] = json.loads(public)
             by_kid[kid] = _Signer(state, public_key, jose.load_key(public_key), until)

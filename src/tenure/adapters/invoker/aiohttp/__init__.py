@@ -34,7 +34,7 @@ class ForeignOwner(Exception):
 
 
 class AiohttpInvoker:
-    """Keeps the promises of `tenure.ports.invoker.Invoker`; one client for all invocations."""
+    """Implements `tenure.ports.invoker.Invoker`; one client for all invocations."""
 
     def __init__(self) -> None:
         self._client: Any = None
@@ -62,7 +62,7 @@ class AiohttpInvoker:
         except ForeignOwner as error:
             raise RuntimeBroken(f"nothing was sent: {error}") from None
         except library.ServerDisconnectedError:
-            message = "the agent's runtime hung up without an answer (its log may say why)"
+            message = "the agent's runtime closed the connection without an answer (see its log)"
             raise RuntimeBroken(message) from None
         except (library.ClientError, TimeoutError, OSError, ValueError) as error:
             message = f"the agent's runtime does not answer ({type(error).__name__})"
@@ -100,13 +100,13 @@ def _library() -> Any:
 def _connector_type(library: Any) -> Any:
     class CheckedConnector(library.TCPConnector):  # type: ignore[misc]
         async def _create_connection(self, *arguments: Any) -> Any:
-            made = await super()._create_connection(*arguments)
+            connection = await super()._create_connection(*arguments)
             try:
                 await _refuse_foreign_owner()
             except BaseException:
-                made.close()
+                connection.close()
                 raise
-            return made
+            return connection
 
     return CheckedConnector
 
@@ -117,10 +117,10 @@ async def _refuse_foreign_owner() -> None:
             is_owner = await _owner_check.get()()
     except (TenureError, TimeoutError) as error:
         why = str(error) or f"its provider has not answered for {OWNER_SECONDS:.0f} s"
-        message = f"nothing was sent: who listens at the agent's address cannot be told ({why})"
-        raise Unavailable(f"{message}; ask again") from None
+        message = f"nothing was sent: the owner of the agent's address is not known ({why})"
+        raise Unavailable(f"{message}; try again") from None
     if not is_owner:
-        raise ForeignOwner("somebody else listens at the agent's address")
+        raise ForeignOwner("another program listens at the agent's address")
 
 
 def _request_headers(exchange: Exchange) -> list[tuple[str, str]]:

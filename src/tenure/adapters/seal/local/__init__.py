@@ -7,10 +7,9 @@ import secrets
 from base64 import b64decode, b64encode
 from pathlib import Path
 
-from tenure.atomic_file import create_atomically
-from tenure.core.errors import Invalid, StoreError, StoreUnsafe
+from tenure.core.errors import Invalid
+from tenure.home.key_file import make_key
 
-KEY_BYTES = 32
 NONCE_BYTES = 12
 VERSION = "v1."
 
@@ -27,7 +26,7 @@ class LocalSeal:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 (130 ms)
 
         nonce = secrets.token_bytes(NONCE_BYTES)
-        ciphertext = AESGCM(self._read()).encrypt(nonce, secret, label.encode())
+        ciphertext = AESGCM(self._read_key()).encrypt(nonce, secret, label.encode())
         return VERSION + b64encode(nonce + ciphertext).decode()
 
     def open_up(self, ciphertext: str, *, label: str) -> bytes:
@@ -38,21 +37,14 @@ class LocalSeal:
         try:
             if not ciphertext.startswith(VERSION):
                 raise ValueError
-            whole = b64decode(ciphertext.removeprefix(VERSION), validate=True)
-            nonce, rest = whole[:NONCE_BYTES], whole[NONCE_BYTES:]
-            return AESGCM(self._read()).decrypt(nonce, rest, label.encode())
+            decoded = b64decode(ciphertext.removeprefix(VERSION), validate=True)
+            nonce, rest = decoded[:NONCE_BYTES], decoded[NONCE_BYTES:]
+            return AESGCM(self._read_key()).decrypt(nonce, rest, label.encode())
         except (ValueError, InvalidTag):
             message = f"the secret of {label} does not open: it was sealed with another key"
             raise Invalid(message) from None
 
-    def _read(self) -> bytes:
+    def _read_key(self) -> bytes:
         if not self._key:
-            if not self._path.exists():
-                create_atomically(self._path, secrets.token_bytes(KEY_BYTES))
-            if self._path.stat().st_mode & 0o077:
-                raise StoreUnsafe(f"{self._path} can be read by others: run chmod 600 on it.")
-            key = self._path.read_bytes()
-            if len(key) != KEY_BYTES:
-                raise StoreError(f"{self._path} is no sealing key. Put the file back.")
-            self._key = key
+            self._key = make_key(self._path)
         return self._key

@@ -12,7 +12,7 @@ from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.session import Session
 from tenure.adapters.store.postgres.side import SideConnection
 from tenure.core.errors import Defect, StoreError
-from tenure.core.events import EPOCH_SPAN
+from tenure.core.events import EPOCH_SPAN, in_epoch
 from tenure.core.records import RECORD_NAMED
 from tenure.core.records.operation import IntentRecord, JournalRecord, OperationRecord
 from tenure.core.records.outbox import OutboxRecord
@@ -88,7 +88,7 @@ class PostgresStore:
         async def run(session: Session, name: str) -> None:
             session.mark_commit_sent()
             await session.connection.execute(
-                self._queries["begin_epoch"], epoch * EPOCH_SPAN, EPOCH_SPAN, name, self.now()
+                self._queries["begin_epoch"], in_epoch(0, epoch), EPOCH_SPAN, name, self.now()
             )
 
         async def read_answer(_: Session, __: str) -> None:

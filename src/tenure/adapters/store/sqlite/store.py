@@ -15,7 +15,7 @@ import apsw
 import msgspec
 
 from tenure.core.errors import StoreClosed, StoreError
-from tenure.core.events import EPOCH_SPAN
+from tenure.core.events import EPOCH_SPAN, in_epoch
 from tenure.core.records import RECORD_NAMED, TABLES
 from tenure.core.records.operation import IntentRecord, JournalRecord, OperationRecord
 from tenure.core.records.outbox import OutboxRecord
@@ -105,7 +105,7 @@ class SqliteStore:
 
     def begin_epoch(self, epoch: int) -> Future[None]:
         """Raise the counters inside a batch of the committer."""
-        numbers = {"start": epoch * EPOCH_SPAN, "span": EPOCH_SPAN}
+        numbers = {"start": in_epoch(0, epoch), "span": EPOCH_SPAN}
 
         def begin(cursor: apsw.Cursor) -> None:
             cursor.execute(self._queries["begin_epoch"], numbers)

@@ -350,7 +350,7 @@ def test_an_endpoint_that_fails_again_and_again_is_left_alone(monkeypatch):
             there = Destination("d", f"http://127.0.0.1:{trap.port}/")
             told = [(await bus.publish(there, [event_of("a", n)]))[0] for n in range(20)]
             assert {receipt.verdict for receipt in told} == {DeliveryVerdict.UNAVAILABLE}
-            assert trap.hits == webhook_bus.BREAK_AFTER
+            assert trap.hits == webhook_bus.BREAKER_FAILURES
             assert told[-1].retry_seconds > 0
             assert told[-1].why.startswith("it answered 500; it failed 5 times in a row")
             other = there._replace(id="other")
@@ -368,7 +368,7 @@ def test_calls_that_fail_together_are_one_failure():
             trap.answer = lambda: web.Response(status=500)
             bus = WebhookBus(clock=SystemClock(), loopback=True)
             there = Destination("d", f"http://127.0.0.1:{trap.port}/")
-            events = [event_of(f"a{n}") for n in range(webhook_bus.AT_ONCE)]
+            events = [event_of(f"a{n}") for n in range(webhook_bus.ENDPOINT_CALLS_MAX)]
             failed = await bus.publish(there, events)
             assert {receipt.retry_seconds for receipt in failed} == {0}
             trap.answer = lambda: web.Response(status=204)

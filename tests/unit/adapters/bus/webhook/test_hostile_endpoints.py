@@ -12,7 +12,7 @@ import pytest
 from tenure.adapters.bus.webhook import WebhookBus
 from tenure.adapters.bus.webhook import bus as webhook_bus
 from tenure.adapters.bus.webhook import lookups as webhook_lookups
-from tenure.adapters.bus.webhook.client import HEADS_MAX, PIECE_BYTES, Answers
+from tenure.adapters.bus.webhook.client import PIECE_BYTES, RESPONSES_MAX, BoundedResponses
 from tenure.adapters.bus.webhook.lookups import Lookups, LookupsBusy, resolve_name
 from tenure.adapters.clock.system import SystemClock
 from tenure.ports.bus import DeliveryVerdict, Destination
@@ -88,23 +88,25 @@ class Wire(asyncio.Transport):
 
 def test_of_interim_answers_without_end_few_are_read():
     async def main():
-        wire, heads = Wire(), Answers(asyncio.get_running_loop())
+        wire, heads = Wire(), BoundedResponses(asyncio.get_running_loop())
         heads.connection_made(wire)
         heads.set_response_params()
         heads.data_received(CONTINUE * 100_000)
-        assert len(heads) == HEADS_MAX
+        assert len(heads) == RESPONSES_MAX
         assert wire.closed
-        assert f"more than {HEADS_MAX} answers" in str(heads.exception())
-        assert heads._heads <= HEADS_MAX + PIECE_BYTES // len(CONTINUE)  # no more was parsed
+        assert f"more than {RESPONSES_MAX} responses" in str(heads.exception())
+        assert heads._responses <= RESPONSES_MAX + PIECE_BYTES // len(
+            CONTINUE
+        )  # no more was parsed
 
     asyncio.run(main())
 
 
 def test_answers_are_counted_for_each_request_that_a_connection_carries():
     async def main():
-        wire, heads = Wire(), Answers(asyncio.get_running_loop())
+        wire, heads = Wire(), BoundedResponses(asyncio.get_running_loop())
         heads.connection_made(wire)
-        for _ in range(3 * HEADS_MAX):
+        for _ in range(3 * RESPONSES_MAX):
             heads.set_response_params()
             heads.data_received(DONE)
             assert (await heads.read())[0].code == 204
@@ -123,7 +125,7 @@ def test_an_endpoint_that_never_ends_its_interim_answers_has_failed():
         async with endpoint(without_end) as there, bus_of(loopback=True) as bus:
             (receipt,) = await bus.publish(Destination("d", f"http://{there}/"), [event_of("a")])
             assert receipt.verdict is DeliveryVerdict.UNAVAILABLE
-            assert "answers to one request" in receipt.why
+            assert "responses to one request" in receipt.why
 
     asyncio.run(main())
 
@@ -131,7 +133,7 @@ def test_an_endpoint_that_never_ends_its_interim_answers_has_failed():
 def test_a_few_interim_answers_are_passed_over():
     async def main():
         async def answer(writer):
-            writer.write(CONTINUE * (HEADS_MAX - 1) + DONE)
+            writer.write(CONTINUE * (RESPONSES_MAX - 1) + DONE)
             await writer.drain()
 
         async with endpoint(answer) as there, bus_of(loopback=True) as bus:
@@ -146,9 +148,9 @@ def test_a_few_interim_answers_are_passed_over():
 
 def test_endpoints_of_one_tenant_that_hang_are_in_nobody_elses_way(monkeypatch):
     """More calls than the client's own pool would let through hang, and all at one host."""
-    monkeypatch.setattr(webhook_bus, "TENANT_AT_ONCE", 120)
+    monkeypatch.setattr(webhook_bus, "TENANT_CALLS_MAX", 120)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (20_000, 20_000))
-    events = [event_of(f"a{n}") for n in range(webhook_bus.AT_ONCE)]
+    events = [event_of(f"a{n}") for n in range(webhook_bus.ENDPOINT_CALLS_MAX)]
 
     async def main():
         async with (
@@ -210,7 +212,7 @@ def test_endpoints_of_many_tenants_that_hang_leave_files_to_everybody_else(
 
 def test_whoever_waits_for_a_turn_has_not_failed(monkeypatch):
     """A tenant has one call at once, and its hanging endpoint uses up the time of all its calls."""
-    monkeypatch.setattr(webhook_bus, "TENANT_AT_ONCE", 1)
+    monkeypatch.setattr(webhook_bus, "TENANT_CALLS_MAX", 1)
 
     async def main():
         async def hangs(writer):

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tenure.adapters.identity.local import LocalIdentity, build, jose, seal
+from tenure.adapters.identity.local import LocalIdentity, build, jose, key_path
 from tenure.core.errors import (
     Invalid,
     OutcomeUnknown,
@@ -19,6 +19,7 @@ from tenure.core.errors import (
     StoreUnsafe,
     Unavailable,
 )
+from tenure.home.key_file import KEY_BYTES
 from tenure.ports.provider import Presence
 from tenure.sqlite.commit_thread import Done, InlineFlush, Work
 from tenure.testing.contracts.identity_client import START, key
@@ -54,7 +55,7 @@ def change(path: Path, sql: str) -> None:
 def test_the_sealing_key_is_its_owners_alone_and_made_before_the_file(tmp_path):
     path = tmp_path / "identity.db"
     on(path, signing)
-    assert stat.S_IMODE(seal.key_path(path).stat().st_mode) == 0o600
+    assert stat.S_IMODE(key_path(path).stat().st_mode) == 0o600
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -107,16 +108,16 @@ def test_keys_open_again_after_a_restart(tmp_path):
 def test_a_file_that_lost_its_sealing_key_is_not_opened(tmp_path):
     path = tmp_path / "identity.db"
     on(path, signing)
-    seal.key_path(path).unlink()
+    key_path(path).unlink()
     with pytest.raises(StoreError, match="Put the file back"):
         on(path, signing)
-    assert not seal.key_path(path).exists()
+    assert not key_path(path).exists()
 
 
 def test_a_sealing_key_that_others_can_read_is_refused(tmp_path):
     path = tmp_path / "identity.db"
     on(path, signing)
-    seal.key_path(path).chmod(0o640)
+    key_path(path).chmod(0o640)
     with pytest.raises(StoreUnsafe, match="chmod 600"):
         on(path, signing)
 
@@ -124,15 +125,15 @@ def test_a_sealing_key_that_others_can_read_is_refused(tmp_path):
 def test_a_sealing_key_of_another_length_is_refused(tmp_path):
     path = tmp_path / "identity.db"
     on(path, signing)
-    seal.key_path(path).write_bytes(b"short")
-    with pytest.raises(StoreError, match="no sealing key"):
+    key_path(path).write_bytes(b"short")
+    with pytest.raises(StoreError, match="not a sealing key"):
         on(path, signing)
 
 
 def test_another_sealing_key_opens_nothing(tmp_path):
     path = tmp_path / "identity.db"
     on(path, signing)
-    seal.key_path(path).write_bytes(b"x" * seal.KEY_BYTES)
+    key_path(path).write_bytes(b"x" * KEY_BYTES)
     with pytest.raises(Unavailable, match="does not open"):
         on(path, signing)
 
@@ -162,7 +163,7 @@ def test_a_next_key_that_does_not_open_is_not_rotated_to(tmp_path):
 
 
 def test_a_sealed_key_that_was_touched_does_not_open():
-    sealing = b"s" * seal.KEY_BYTES
+    sealing = b"s" * KEY_BYTES
     made = jose.make_signer(sealing)
     head, *rest = made.sealed.split(".")
     touched = ".".join([head, *rest[:-1], "A" * len(rest[-1])])
