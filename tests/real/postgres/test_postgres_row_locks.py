@@ -26,7 +26,7 @@ def raise_revision(name: str, revision: int) -> Change:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "LOCK_SECONDS", 0.3)
-    monkeypatch.setitem(server.SESSION, "lock_timeout", "0.3s")
+    monkeypatch.setitem(server.SESSION_SETTINGS, "lock_timeout", "0.3s")
     policy = POSTGRES_COMMIT._replace(cap_seconds=0.1)
     monkeypatch.setattr(committer, "POSTGRES_COMMIT", policy)
 

@@ -20,8 +20,8 @@ from tenure.sqlite import location
 def test_a_file_that_was_moved_says_where_to(tmp_path: Path, note: str | None, target: str) -> None:
     path = tmp_path / "tenure.db"
     if note is not None:
-        Path(f"{path}{location.MOVED_NOTE}").write_text(note, encoding="utf-8")
-    header = location.FileHeader(application_id=location.MOVED, version=1)
+        Path(f"{path}{location.MOVED_NOTE_SUFFIX}").write_text(note, encoding="utf-8")
+    header = location.FileHeader(application_id=location.MOVED_APPLICATION_ID, version=1)
     with pytest.raises(StoreForeign, match=f"was moved to {target}: nothing was touched"):
         location.check_owner(path, header, application_id=1, version=1)
 
