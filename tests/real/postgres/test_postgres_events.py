@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from proofs.kills.audit import PLANS, shelves_of
 from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres import functions, horizon, parts
-from tenure.adapters.store.postgres.schema import go_on_after_restore
+from tenure.adapters.store.postgres.schema import shift_positions_after_restore
 from tenure.app.leader import Leader
 from tenure.app.operations.handle import sequence_of
 from tenure.core.errors import LimitExceeded
@@ -82,7 +82,7 @@ def test_an_event_that_commits_late_is_told_and_none_twice(postgres_url: str) ->
 
 
 def test_ablation_without_the_horizon_the_late_one_is_lost(postgres_url: str, tally) -> None:
-    everything = horizon.LIST.replace("AND position <", "AND $1::xid[] IS NOT NULL AND 0 <")
+    everything = horizon.LIST_EVENTS.replace("AND position <", "AND $1::xid[] IS NOT NULL AND 0 <")
     with patched(horizon, LIST=everything):
         assert asyncio.run(read_types(postgres_url)) == ["second"]
     tally.add("ablations")
@@ -122,8 +122,8 @@ def test_events_restored_from_another_server_are_told_at_once_and_in_order(
             # As a dump of a server that has counted far more transactions would leave them.
             await other.execute("UPDATE outbox SET position = position + (4000000000 << 16)")
             assert len(await store.list_events()) == 0
-            await go_on_after_restore(other)
-            await go_on_after_restore(other)
+            await shift_positions_after_restore(other)
+            await shift_positions_after_restore(other)
             await other.close()
             rest = await store.list_events(limit=2)
             assert [row.type for row in rest] == ["one", "two"]
@@ -288,12 +288,14 @@ async def told_together(url: str, *, many: int) -> list[str]:
         assert await asyncio.gather(*map(store.commit, changes)) == [None] * 3
         rows = await store.list_events(limit=99)
         at = [row.position for row in rows]
-        assert all(place % (1 << functions.PLACE_BITS) < parts.PLACES for place in at), "beyond"
+        assert all(place % (1 << functions.ROW_NUMBER_BITS) < parts.APPENDS_MAX for place in at), (
+            "beyond"
+        )
         return [row.type for row in rows]
 
 
 def test_a_batch_with_more_events_than_it_has_places_is_halved(postgres_url: str) -> None:
-    with patched(parts, PLACES=4):
+    with patched(parts, APPENDS_MAX=4):
         told = asyncio.run(told_together(postgres_url, many=3))
     assert told == [f"{change}.{n}" for change in "abc" for n in range(3)]
 
@@ -302,11 +304,11 @@ def test_ablation_a_transaction_would_take_the_places_of_the_next(postgres_url: 
     real = parts.Builder._append
 
     def append(self: parts.Builder, *args: Any) -> None:
-        with patched(parts, PLACES=-1):
+        with patched(parts, APPENDS_MAX=-1):
             real(self, *args)
 
     with (
-        patched(parts, PLACES=4),
+        patched(parts, APPENDS_MAX=4),
         patched(parts.Builder, _append=append),
         pytest.raises(AssertionError, match="beyond"),
     ):
@@ -324,5 +326,5 @@ def test_a_change_with_more_events_than_a_transaction_has_places_is_refused(
             assert await store.commit(Change("", (), (event("later"),))) is None
             assert [row.type for row in await store.list_events()] == ["later"]
 
-    with patched(parts, PLACES=4):
+    with patched(parts, APPENDS_MAX=4):
         asyncio.run(scenario())
