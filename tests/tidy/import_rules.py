@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "app": ("core", "concurrency", "ports", "plans", "telemetry.counters"),
     "delivery": ("core", "concurrency", "ports", "app"),
     "reconcilers": ("core", "concurrency", "ports", "app"),
-    "adapters": ("core", "concurrency", "ports", "sqlite", "atomic_file", "home.lock_holder"),
+    "adapters": ("core", "concurrency", "ports", "sqlite", "home.key_file", "home.lock_holder"),
     "home": ("core", "ports", "atomic_file", "sqlite.location"),
     "sqlite": ("core", "ports", "atomic_file"),
     "upkeep": ("core", "ports", "plans", "sqlite", "home", "atomic_file"),

@@ -83,7 +83,7 @@ def test_an_event_that_commits_late_is_told_and_none_twice(postgres_url: str) ->
 
 def test_ablation_without_the_horizon_the_late_one_is_lost(postgres_url: str, tally) -> None:
     everything = horizon.LIST_EVENTS.replace("AND position <", "AND $1::xid[] IS NOT NULL AND 0 <")
-    with patched(horizon, LIST=everything):
+    with patched(horizon, LIST_EVENTS=everything):
         assert asyncio.run(read_types(postgres_url)) == ["second"]
     tally.add("ablations")
 
@@ -215,7 +215,7 @@ def test_an_agents_events_are_read_in_the_order_of_their_numbers(postgres_url: s
 def test_ablation_without_a_look_at_who_was_last_they_stand_the_other_way_round(
     postgres_url: str, tally
 ) -> None:
-    with patched(functions, IN_ORDER="true"):
+    with patched(functions, COUNTER_IS_OLDER="true"):
         found = asyncio.run(commit_out_of_order(postgres_url))
     assert [number for _, number in found] == [1, 3, 2]
     tally.add("ablations")
