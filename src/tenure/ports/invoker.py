@@ -67,7 +67,7 @@ class Exchange(Protocol):
 
 
 class Invoker(Protocol):
-    """Calls runtimes."""
+    """Calls runtimes.  Every promise here is a test in `tenure.testing.contracts.invoker`."""
 
     async def load(self) -> None:
         """Import the HTTP client now, so that the first invocation does not wait for it."""

@@ -22,7 +22,7 @@ def mount_disk(size: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        _unmount(folder)
         folder.rmdir()
 
 
@@ -34,4 +34,12 @@ def read_only(folder: Path) -> Iterator[None]:
         subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
         yield
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        _unmount(folder)
+
+
+def _unmount(folder: Path) -> None:
+    """Detach a mount, also one that a server which a failed test left behind still uses.
+
+    The kernel frees a detached file system when the last process has closed its files.
+    """
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
