@@ -64,6 +64,10 @@ simulation runs drawn from seeds must notice; `tests/simulation/test_ablations.p
 With every safeguard on, the same {seeds} seeds of each of these profiles ({calm:,} runs) had
 {failed} failures.
 
+The column `noticed` has the runs that noticed, of the runs that were made. After the first run that
+noticed, no run starts later than `--seconds` after the beginning. So most rows have fewer runs than
+`--seeds`, and how many depends on the machine.
+
 | safeguard | what it is for | keeps | profile | noticed | first seed | broken without it |
 | --- | --- | --- | --- | --- | --- | --- |
 {rows}
