@@ -257,7 +257,8 @@ async def open_plane(
             tenure[postgres,temporal]`); None: the plane executes them itself.
 
     Raises:
-        Invalid: a plan or provider is missing, or the store has another name.
+        Invalid: a plan or provider is missing, a plan names a subject, which only plans of an
+            agent plane may do, or the store has another name.
         StoreError: the store cannot be used, and the text says why; StoreLocked if another
             process has the file open. Nothing was changed.
         EngineError: Temporal cannot be reached or used. Nothing was changed.
@@ -272,7 +273,7 @@ async def open_plane(
     )
     if temporal is not None:
         settings = replace(settings, **temporal.settings())  # type: ignore[arg-type]
-    async with run_plane(settings, plans=plans, providers=providers or {}) as plane:
+    async with run_plane(settings, plans=plans, providers=providers or {}, subjects={}) as plane:
         yield OpenPlane(plane, caller)
 
 

@@ -298,6 +298,10 @@ async def test_what_cannot_be_opened_is_refused_and_leaves_no_file(tmp_path, des
             async with tenure.open_plane(file, **odd):
                 pass
     assert not list(tmp_path.iterdir())
+    owns = [Plan("owns", subject="agent", stages=plan.stages)]
+    with pytest.raises(tenure.Invalid, match=r"names the subject 'agent'.*Leave `subject` out"):
+        async with tenure.open_plane(file, plans=owns):
+            pass
     needs = [Plan("needs", stages=(tenure.provided("room", "rooms"),))]
     with pytest.raises(tenure.Invalid, match="calls provider 'rooms'"):
         async with tenure.open_plane(file, plans=needs):

@@ -73,7 +73,12 @@ class Catalogue:
             return PLAIN_SUBJECT
         subject = self._subjects.get(plan.subject)
         if subject is None:
-            raise Invalid(f"plan {name} acts on {plan.subject!r}, which this process does not know")
+            known = ", ".join(sorted(filter(None, self._subjects))) or "none"
+            message = (
+                f"plan {name} names the subject {plan.subject!r}, which this process does not have;"
+                f" it has: {known}. Leave `subject` out of a plan of your own. Nothing was changed"
+            )
+            raise Invalid(message)
         return subject
 
     def names(self) -> list[str]:

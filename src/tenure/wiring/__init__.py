@@ -41,6 +41,7 @@ from tenure.ports.engine import Engine
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
 from tenure.ports.store import WakeHint
+from tenure.ports.subject import Subject
 from tenure.reconcilers import epoch
 from tenure.reconcilers.driver import ReconcilePolicy, reconciling
 from tenure.reconcilers.term import RetentionPeriods
@@ -90,6 +91,7 @@ async def run_plane(
     pause: Pause | None = None,
     home: str = "",
     provider_outage: Callable[[], str] = lambda: "",
+    subjects: Mapping[str, Subject] = SUBJECTS,
 ) -> AsyncIterator[Plane]:
     """Run a plane: claim every open operation, then execute operations until the block ends.
 
@@ -97,8 +99,7 @@ async def run_plane(
     any operation is executed, `observe` after every move.  A paused plane executes none.
     """
     clock, entropy = SteadyClock(SystemClock()), SystemEntropy()
-    catalogue, api = Catalogue(plans, SUBJECTS), AgentPlaneApi()
-    wakeup = Wakeup()
+    catalogue, api, wakeup = Catalogue(plans, subjects), AgentPlaneApi(), Wakeup()
     if pause is None or not pause.why:
         await probe_engine(settings)  # before any file is created, as its error texts promise
     store = await open_store(settings, clock=clock, entropy=entropy, wakeup=wakeup)
