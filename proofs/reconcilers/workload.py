@@ -210,7 +210,7 @@ class ReconcilersSimulation(Simulation):
             return await walk(plane, agent, operation)
 
         def losing(tables: Tables, change: Change) -> CommitRefusal | None:
-            change = change.plain()
+            change = change.expand_lines()
             writes = tuple(
                 write
                 for write in change.writes

@@ -12,12 +12,12 @@ from tenure.core.plan import Plan, Step, missing_from, plan_from_body
 from tenure.ports.subject import PLAIN_SUBJECT, Subject
 
 
-async def _over(_: object) -> NoReturn:
+async def _not_performed(_: object) -> NoReturn:
     raise Defect("an operation that has ended is not performed")
 
 
-OVER = Step("over", do=_over, undo=_over, inspect=_over)
-"""Stands for every step of a plan that is only shown and never performed."""
+SHOWN_ONLY_STEP = Step("over", do=_not_performed, undo=_not_performed, inspect=_not_performed)
+"""Replaces every step of a stored plan that is only shown and never performed."""
 
 
 class Catalogue:
@@ -101,7 +101,7 @@ class Catalogue:
 
         PlanUnknown if the stored form itself is unknown.
         """
-        return _from_body(body, "", lambda *_: OVER)
+        return _from_body(body, "", lambda *_: SHOWN_ONLY_STEP)
 
     def missing(self, body: str) -> list[str]:
         """Every plan@version/step of a stored plan that this process cannot perform."""

@@ -146,7 +146,7 @@ class Claims(Protocol[L]):
         """
         ...
 
-    async def rest(self, handle: L) -> bool:
+    async def release_idle(self, handle: L) -> bool:
         """Release an operation with no running call; False if something was recorded meanwhile."""
         ...
 

@@ -211,8 +211,8 @@ class Change(Struct, frozen=True, gc=False):
     headers: Sequence[Header] = ()
     lines: Sequence[Line] = ()
 
-    def plain(self) -> "Change":
-        """The same change with every line as a write with guards."""
+    def expand_lines(self) -> "Change":
+        """The same change, with every line expanded to a write and its guards."""
         if not self.headers:
             return self
         try:

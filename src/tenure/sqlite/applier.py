@@ -286,7 +286,7 @@ class Applier:
             return result
         if work.is_new_work and self._is_full():
             return ChangeFailure(StoreFull(_DISK_FULL))
-        plain = work.plain()
+        plain = work.expand_lines()
         refusal = self._check_guards(plain.guards) or self._write(plain.writes)
         if refusal is None:
             self._change_ids.append(work.id)

@@ -121,7 +121,7 @@ async def _drop_between(plane: Plane, owners: list[str]) -> None:
 
 
 async def _unowned_below(plane: Plane, root: str) -> list[AgentRecord]:
-    """Every agent below this one that no open root reaches without it, in the order of the walk."""
+    """Every agent below this one that is not reachable without it, in the order of the walk."""
     reachability = ReachabilityWithout(plane, root)
     found: list[AgentRecord] = []
     queue, seen = [root], {root}

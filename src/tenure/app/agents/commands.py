@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from tenure.app.agents import agent_rows, creation, ownership, verbs
-from tenure.app.agents.spec import AgentSpec, plain
+from tenure.app.agents.spec import AgentSpec, spec_to_dict
 from tenure.app.agents.subject import agent_event_row
 from tenure.app.agents.views import etag, get_agent_row
 from tenure.app.events import acknowledgements
@@ -62,7 +62,7 @@ async def create_agent(
 ) -> OperationView:
     """Create an agent; its name must be free, or belong to an agent whose create failed."""
     require(caller, Role.OPERATOR)
-    spec_data = plain(spec)
+    spec_data = spec_to_dict(spec)
     runtime: Mapping[str, object] = {}
     command = _command(
         Verb.CREATE, caller, agent="", body={"spec": spec_data}, request_options=request_options

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from tenure.app.agents import agent_rows, edge_rows, ownership
-from tenure.app.agents.spec import AgentSpec, plain
+from tenure.app.agents.spec import AgentSpec, spec_to_dict
 from tenure.app.agents.subject import agent_event_row
 from tenure.app.agents.views import get_agent_row, holdings_of, stored_spec
 from tenure.app.plane import Plane
@@ -38,7 +38,7 @@ async def resolve_runtime(plane: Plane, spec: Mapping[str, Any]) -> Mapping[str,
 async def missing_files(plane: Plane, spec: AgentSpec) -> list[str]:
     """The files of this spec that its runtime cannot find; without them a create would fail."""
     digests = cast(
-        "Mapping[str, str]", (await resolve_runtime(plane, plain(spec))).get("digests", {})
+        "Mapping[str, str]", (await resolve_runtime(plane, spec_to_dict(spec))).get("digests", {})
     )
     return [one.removeprefix(MISSING) for one in digests.values() if one.startswith(MISSING)]
 

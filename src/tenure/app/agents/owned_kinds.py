@@ -44,8 +44,8 @@ class OwnedKind:
 
     Args:
         find: the thing that a caller names; NotFound if the caller's tenant has none of that name.
-        preview: what would happen to it if its owner, the root of `reachability`, were deleted.
-        release: ends the edge while its owner is being deleted, unless something else ends it.
+        preview: what would happen to it if `reachability.deleted_agent`, its owner, were deleted.
+        release: called while the owner is being deleted; ends the edge now, or leaves it to `end`.
         end: ends the edge of an owner that is deleted, with the thing itself unless it has another
             owner.  False if that is not done yet.
         can_be_reassigned: another agent can own it after its owner.
@@ -207,7 +207,7 @@ async def _preview_agent(reachability: ReachabilityWithout, edge: EdgeRecord) ->
     target, heir = edge.target, ownership.heir_of(edge)
     row = await reachability.find(target)
     name = (row and row.name) or target
-    if target == reachability.root:
+    if target == reachability.deleted_agent:
         return EdgePreview(name, "keep")  # it is the one that is being deleted
     if await reachability.is_reachable(target):
         return EdgePreview(name, f"reassign:{heir}" if heir else "keep")

@@ -2,10 +2,10 @@
 
 An edge is written in the commit that creates its target, and dropped in the commit that ends it.
 
-An agent that nobody owns is a root.  An owner *vouches* for an agent if a chain of open owners
-leads from a root through that owner to the agent: this is reachability from an open root, as in a
-garbage collector.  An agent with owners is open only while one of them vouches for it.  So the
-commit that closes an agent closes all agents below it, and a cancelled close opens them again.
+An agent that nobody owns is a root.  As in a garbage collector, an agent is *reachable* if a chain
+of open owners leads to it from an open root.  An agent with owners is open only while it is
+reachable.  So the commit that closes an agent closes all agents below it, and a cancelled close
+opens them again.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from tenure.ports.store import Change, Is, Put, Set
 DELETION_STATES: Final = frozenset(
     {AgentState.DELETING, AgentState.DELETE_FAILED, AgentState.DELETED}
 )
-"""States in which an agent vouches for no other agent any more."""
+"""States of an agent that is being deleted: it keeps no other agent reachable."""
 TOO_DEEP: Final = f"agents own each other at most {OWNERS_MAX} deep"
 _UID = re.compile(r"[0-9a-f]{32}")
 
@@ -106,12 +106,12 @@ async def without_ended_grants(plane: Plane, values: object) -> object:
 class Reachability:
     """Whether agents are reachable from an open root; each agent is read once."""
 
-    def __init__(self, plane: Plane, *, as_if: EdgeRecord | None = None) -> None:
-        """`as_if` is an edge that is treated as if it were written already."""
+    def __init__(self, plane: Plane, *, extra_edge: EdgeRecord | None = None) -> None:
+        """`extra_edge` is an edge that counts as if it were written already."""
         self.plane = plane
-        self.going: AgentRecord | None = None
-        """The first owner that was found to be closed."""
-        self._as_if = as_if
+        self.closed_owner: AgentRecord | None = None
+        """The first closed owner that was found."""
+        self._extra_edge = extra_edge
         self._answers: dict[str, bool] = {}
         self._rows: dict[str, AgentRecord | None] = {}
 
@@ -141,7 +141,7 @@ class Reachability:
                 if row is not None and row.state not in DELETION_STATES:
                     queue.append(above)
                 else:
-                    self.going = self.going or row
+                    self.closed_owner = self.closed_owner or row
         self._answers.update(dict.fromkeys(below, False))
         return None
 
@@ -152,7 +152,7 @@ class Reachability:
         return self._answers[uid]
 
     async def _owners_of(self, uid: str) -> Sequence[EdgeRecord]:
-        found, new = await owners_of(self.plane, uid), self._as_if
+        found, new = await owners_of(self.plane, uid), self._extra_edge
         if new is None or new.target != uid:
             return found
         return [*(row for row in found if row.owner != new.owner), new]
@@ -166,7 +166,7 @@ class Reachability:
         for row in edges:
             if _has_heir(row):
                 guard = Is.of(row, "on_delete")
-                yield heir_of(row), () if row is self._as_if else (guard,)
+                yield heir_of(row), () if row is self._extra_edge else (guard,)
 
     async def _chain(
         self, top: str, below: Mapping[str, tuple[str, tuple[Is, ...]]]
@@ -182,16 +182,16 @@ class Reachability:
 
 
 class ReachabilityWithout(Reachability):
-    """Whether agents would be reachable from an open root if the agent `root` were deleted."""
+    """Whether agents would be reachable from an open root if `deleted_agent` were deleted."""
 
-    def __init__(self, plane: Plane, root: str) -> None:
+    def __init__(self, plane: Plane, deleted_agent: str) -> None:
         super().__init__(plane)
-        self.root = root
+        self.deleted_agent = deleted_agent
 
     async def find(self, uid: str) -> AgentRecord | None:
-        """The agent's row; the row of `root` has the state DELETING."""
+        """The agent's row; that of `deleted_agent` has the state DELETING."""
         row = await super().find(uid)
-        if row is None or uid != self.root:
+        if row is None or uid != self.deleted_agent:
             return row
         return row._replace(state=AgentState.DELETING)
 
@@ -225,16 +225,16 @@ async def guards_below(plane: Plane, row: NamedAgentRecord) -> tuple[Is, ...]:
 
 
 async def guards_of(plane: Plane, row: AgentRecord) -> tuple[Is, ...]:
-    """Guards on the owners that vouch for an agent; Conflict `wrong_state` if none does."""
+    """Guards on a chain of owners that reaches the agent; Conflict `wrong_state` if none does."""
     if row.parent is None:
         return ()
     reachability = Reachability(plane)
     chain = await reachability.guards(row.uid)
     if chain is None:
-        why = "those that own it are owned by each other alone; let another agent own one of them"
-        if reachability.going is not None:
-            name, state = reachability.going.name, reachability.going.state
-            why = f"agent {name}, which owns it or one that does, is {state}"
+        why = "its owners own only each other; let another agent own one of them"
+        if reachability.closed_owner is not None:
+            name, state = reachability.closed_owner.name, reachability.closed_owner.state
+            why = f"agent {name}, which is an owner of it, is {state}"
         message = f"agent {row.name} is closed: {why}"
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=row.uid)
     return chain
@@ -301,13 +301,13 @@ async def add_edge(
 
 
 async def _guards_of_new_edge(plane: Plane, target: AgentRecord, new: EdgeRecord) -> tuple[Is, ...]:
-    """The owners that vouch for an agent once it has this edge, as guards.
+    """Guards on a chain of owners that reaches an agent once it has this edge.
 
     Conflict `wrong_state` if there are none: its owners would own only each other.  LimitExceeded
     if it and all below it would be too deep; edges that are added at the same time are not seen.
     """
     name, uid = target.name, target.uid
-    chain = await Reachability(plane, as_if=new).guards(uid)
+    chain = await Reachability(plane, extra_edge=new).guards(uid)
     if chain is None:
         message = (
             f"agent {name} would be owned only by agents that it owns itself, and would not be"

@@ -134,7 +134,7 @@ def check_spec(spec: AgentSpec) -> None:
         raise Invalid(f"credentials: {twice[0]} is named twice")
 
 
-def plain(spec: AgentSpec) -> dict[str, object]:
+def spec_to_dict(spec: AgentSpec) -> dict[str, object]:
     """The spec as plain data, without fields that have their default value."""
     return msgspec.json.decode(msgspec.json.encode(spec), type=dict[str, object])
 

@@ -193,10 +193,10 @@ async def _notify_lock_holder(plane: Plane, holder: str, *, by: str, now: float)
     handle.due_at = None
     if handle.progress.compensating_at is None:
         why = {"why": f"the agent was closed by operation {by}", "closed": by}
-        if (back := build_compensation(handle, why, now)) is not None:
-            return back.change.plain()
+        if (compensation := build_compensation(handle, why, now)) is not None:
+            return compensation.change.expand_lines()
     body = {"signal": SUPERSEDED, "payload": by, "by": by}
-    return build_record(handle, RecordKind.SIGNALLED, "", body, now).change.plain()
+    return build_record(handle, RecordKind.SIGNALLED, "", body, now).change.expand_lines()
 
 
 # --- a queued verb --------------------------------------------------------------------------------

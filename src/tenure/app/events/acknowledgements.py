@@ -190,7 +190,7 @@ async def _settle(
         if handle is not None and handle.progress.end is None:
             handle.due_at = None  # a poll may have moved it: the change sets it again
             body = {"signal": ACKNOWLEDGED, "payload": subscription, "by": caller.principal}
-            change = build_record(handle, RecordKind.SIGNALLED, "", body, now).change.plain()
+            change = build_record(handle, RecordKind.SIGNALLED, "", body, now).change.expand_lines()
             guards += change.guards
             writes += change.writes
         change = Change("", guards, writes, wake_hint=WakeHint(operation))

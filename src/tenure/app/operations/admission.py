@@ -1,7 +1,8 @@
-"""Admission of operations: a request becomes an operation that is on disk and will end.
+"""Accepts operations: the first commit of every create and delete.
 
-The caller of `submit` decides which lock, guards and rows the operation has.  This module commits
-them, once for each idempotency key.
+The caller of `submit` decides which row the operation locks, and which guards and rows its commit
+has.  This module commits them, once for each idempotency key, and passes the operation to the
+engine.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -61,7 +62,7 @@ class Accept(Struct, frozen=True):
 
 
 class Admission(NamedTuple):
-    """Admission of a new operation: the row it locks, guards of its commit, rows written in it."""
+    """What the first commit of an operation contains: the locked row, guards, further rows."""
 
     agent: str
     generation: int
@@ -78,7 +79,7 @@ class Admission(NamedTuple):
 
 
 Admit = Callable[[float, str], Awaitable[Admission]]
-"""Reads the current rows, and admits the operation of this id or raises a refusal."""
+"""Called with the time and the new operation's id; reads rows, and raises Conflict to refuse."""
 
 
 async def accept(plane: OperationsPlane, command: Accept) -> OperationView:
@@ -163,21 +164,21 @@ def _acceptance(
         (handle.id, 1, handle.tenant, RecordKind.ACCEPTED, "", now, "{}"),
         event_line(handle, RecordKind.ACCEPTED, "", handle.state, now=now, first=admission.is_new),
     ]  # fmt: skip
-    fresh = intend_stage(handle, 0, headers, lines)
-    waits_for_space = not handle.subject.may_use_reserve(handle.plan_name)
+    new_intents = intend_stage(handle, 0, headers, lines)
+    is_new_work = not handle.subject.may_use_reserve(handle.plan_name)
     wake_hints = (
         admission.wake_hints
         if handle.worker
         else (WakeHint(handle.id, unclaimed=True), *admission.wake_hints)
     )
     change = Change(
-        handle.id, admission.guards, key_rows, waits_for_space,
+        handle.id, admission.guards, key_rows, is_new_work,
         wake_hint=combine_hints(*wake_hints), headers=headers, lines=lines,
     )  # fmt: skip
     if admission.writes:  # first, so that events of the agent precede those of the operation
-        change = change.plain()
+        change = change.expand_lines()
         change = replace(change, writes=admission.writes + change.writes)
-    return PendingChange(change, handle.progress, handle.state, 0.0, 1, {}, fresh)
+    return PendingChange(change, handle.progress, handle.state, 0.0, 1, {}, new_intents)
 
 
 def _identify(command: Accept) -> IdempotentRequest:

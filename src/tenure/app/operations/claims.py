@@ -2,7 +2,7 @@
 
 Every claim raises the operation's token above all earlier ones, so an earlier holder can record
 nothing more.  The outcome of the calls that it may have made is unknown from then on.  That does
-not apply to an operation that nobody had claimed, or that was put to rest with no call running.
+not apply to an operation that nobody had claimed, or that was released with no call running.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class SingleClaims:
     """Keeps the promises of `tenure.ports.engine.Claims` on one plane, which is attached later."""
 
     def __init__(self, worker: str, *, resting: str) -> None:
-        """Claim for `worker`; operations that are put to rest belong to `resting`."""
+        """Claim for `worker`; released operations belong to the worker `resting`."""
         self._worker = worker
         self._resting = resting
         self._plane: OperationsPlane | None = None
@@ -89,7 +89,7 @@ class SingleClaims:
             raise StaleToken(handle.id)
         return again if again.progress.end is None else None
 
-    async def rest(self, handle: OperationHandle) -> bool:
+    async def release_idle(self, handle: OperationHandle) -> bool:
         """Release the operation with no call running; False if something was recorded meanwhile."""
         columns: Row = {"revision": handle.revision, "token": handle.token, "worker": self._worker}
         guard = Is("operation", (handle.id,), columns)

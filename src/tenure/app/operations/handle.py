@@ -1,7 +1,7 @@
-"""One operation in the memory of its worker: rows turned into values.
+"""`OperationHandle`: one operation in the memory of its worker, read from its rows.
 
-Nothing is decided here.  The store has plain columns; the saga reads `Record`, `Intent` and
-`Progress`.
+An engine has a handle for each operation that it executes, and loads it again after a crash.  It
+converts rows to the values that the saga reads: `Record`, `Intent` and `Progress`.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class OperationHandle:
         self.calls: Calls = ()
         """The tasks in which a do or an inspect is calling a provider."""
         self.lock = asyncio.Lock() if plan.parallel else None
-        """Held while one of several parallel steps records its end."""
+        """Taken while one of several parallel steps records its outcome."""
 
     def update(self, row: OperationRecord) -> None:
         """Take over the columns of the operation's row."""
@@ -142,7 +142,7 @@ class OperationHandle:
 
     @property
     def error(self) -> str:
-        """Why it is stuck or was turned back; otherwise empty."""
+        """Why it is stuck or is being undone; otherwise empty."""
         cause, back = self.progress.cause, self.progress.compensating_at is not None
         stuck = (
             sorted(self.progress.stuck) if back else ()

@@ -27,4 +27,4 @@ class OperationsPlane:
     seal: Seal | None = field(default=None, kw_only=True)
     """Seals secrets; None: this plane stores none."""
     operator_rows: OperatorRows = field(default=write_no_rows, kw_only=True)
-    """What else is written with an operator's verb on an operation: audit entry and finding."""
+    """Further rows in the commit of an operator command: audit entry and finding."""

@@ -21,14 +21,14 @@ async def get_operation(plane: OperationsPlane, tenant: str, operation: str) -> 
 
 
 async def records_after(
-    plane: OperationsPlane, operation: str, last: int, *, unless: object = None
+    plane: OperationsPlane, operation: str, last: int, *, known_revision: object = None
 ) -> tuple[object, OperationState, list[Record]] | None:
     """The operation's revision and state now, and its records after the record number `last`.
 
-    None if the revision is still `unless`, or if there is no such operation.
+    None if the revision is still `known_revision`, or if there is no such operation.
     """
     row = await plane.store.find(OperationRecord, (operation,))
-    if row is None or row.revision == unless:
+    if row is None or row.revision == known_revision:
         return None
     loaded = cast(LoadedOperation, await plane.store.load(operation))
     state = OperationState(loaded.operation.state)

@@ -1,6 +1,6 @@
-"""Turns decisions of the saga into a `Change`: journal, state, intents and event in one value.
+"""Builds the commit for each journal record: record, operation, intents, event and subject's rows.
 
-Nothing is decided here.  Nothing in memory changes before the change is committed (`apply_to`).
+The saga has made the decision before.  After the commit, `apply_to` updates the handle in memory.
 """
 
 from collections.abc import Sequence
@@ -55,8 +55,8 @@ from tenure.ports.store import (
 
 IMPLIED_COLUMNS: Columns = {"state": IntentState.PRESENT}
 """Not written: the record that a step is done implies it (see `OperationHandle.merge`)."""
-SHALLOW = 2 * DEPTH_MAX
-"""JSON text of at most so many bytes cannot be nested too deep."""
+DEPTH_CHECK_BYTES_MIN = 2 * DEPTH_MAX
+"""Shorter JSON text cannot be nested too deep."""
 
 
 def encode_stored(
@@ -70,11 +70,11 @@ def encode_stored(
         packed = msgspec.json.encode(body)
         value = decode(packed)
     except (TypeError, ValueError, RecursionError) as error:
-        require_plain_data(body, what)  # its message names the odd value
+        require_plain_data(body, what)  # its message names the value
         message = f"{what} must be plain data: {error}"
         raise Invalid(message) from None
     if value != body or (
-        len(packed) > SHALLOW and packed.count(b"[") + packed.count(b"{") > DEPTH_MAX
+        len(packed) > DEPTH_CHECK_BYTES_MIN and packed.count(b"[") + packed.count(b"{") > DEPTH_MAX
     ):
         require_plain_data(body, what)  # a tuple is read back as a list
     if len(packed) > limit:
@@ -93,7 +93,7 @@ class PendingChange(Struct):
     journal_length: int
     intents: IntentChanges
     """Columns of intents that change, by step."""
-    fresh: Sequence[Intent] = ()
+    new_intents: Sequence[Intent] = ()
     """Intents that are new."""
 
     def apply_to(self, handle: OperationHandle) -> None:
@@ -108,8 +108,8 @@ class PendingChange(Struct):
             intent = handle.intents[step]
             for name, value in columns.items():
                 setattr(intent, name, value)
-        for fresh in self.fresh:
-            handle.intents[fresh.step] = fresh
+        for new_intents in self.new_intents:
+            handle.intents[new_intents.step] = new_intents
 
 
 def record_outcome(
@@ -158,10 +158,10 @@ def build_record(
         (name, journal_length, handle.tenant, kind, step, now, text),
         event_line(handle, kind, step, state, now=now, why=progress.cause),
     ]
-    fresh: Sequence[Intent] = ()
+    new_intents: Sequence[Intent] = ()
     end = progress.end
     if end is None and progress.stage > before.stage:
-        fresh = intend_stage(handle, progress.stage, headers, lines)
+        new_intents = intend_stage(handle, progress.stage, headers, lines)
     if progress.compensating_at is not None and before.compensating_at is None:
         changes = changes | decisions.compensate(handle.plan, progress, handle.intents)
     for one, changed in changes.items():
@@ -185,7 +185,7 @@ def build_record(
         due_at,
         journal_length,
         changes,
-        fresh,
+        new_intents,
     )
 
 
@@ -232,16 +232,16 @@ def _burn(burned: tuple[tuple[str, str], ...], now: float) -> list[Write]:
 def intend_stage(
     handle: OperationHandle, stage: int, headers: list[Header], lines: list[Line]
 ) -> list[Intent]:
-    """Add an intent for every step of a stage: durable before the call leaves."""
-    fresh: list[Intent] = []
+    """Add an intent for every step of a stage, so that it is durable before the first call."""
+    new_intents: list[Intent] = []
     for step in handle.plan.stages[stage]:
         new = Intent(step.name, step.slot, handle.new_key(step), token=handle.token)
         headers.append(NEW_INTENT)
         lines.append(
             (handle.id, new.step, handle.tenant, new.slot, new.key, new.state, new.token, 0, 0.0)
         )
-        fresh.append(new)
-    return fresh
+        new_intents.append(new)
+    return new_intents
 
 
 def event_line(

@@ -65,7 +65,7 @@ async def _follow(
                 await caller_of(request.headers, authenticate=request.http_state.authenticate)
             except ProblemError:
                 return  # the token was revoked, or has expired
-        found = await reads.records_after(plane, operation, last, unless=revision)
+        found = await reads.records_after(plane, operation, last, known_revision=revision)
         if found is not None:
             revision, state, records = found
             ends = records[-1] if records and state in OF_END else None

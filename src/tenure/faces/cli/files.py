@@ -227,7 +227,7 @@ def check(tree: Mapping[str, Any], *, source: str) -> dict[str, Any]:
     from tenure.core.errors import Invalid
 
     try:
-        return spec.plain(spec.read_spec(dict(tree)))
+        return spec.spec_to_dict(spec.read_spec(dict(tree)))
     except Invalid as error:
         text = str(error)
         hint = "; put it in quotes" if "expected text; got `" in text else ""

@@ -44,13 +44,13 @@ async def _delete_owned(call: Call) -> Ending:
         return Done()
     if more:
         return NotYet(SOON_SECONDS, f"requests the deletion of {len(left)} agents")
-    rest = (
+    others = (
         f" and {len(left) - agent_steps.NAMES_MAX} more"
         if len(left) > agent_steps.NAMES_MAX
         else ""
     )
-    pause = max(agent_steps.POLL_SECONDS, len(left) * EACH_SECONDS)
-    return NotYet(pause, f"waits for {', '.join(left[: agent_steps.NAMES_MAX])}{rest}")
+    poll_seconds = max(agent_steps.POLL_SECONDS, len(left) * EACH_SECONDS)
+    return NotYet(poll_seconds, f"waits for {', '.join(left[: agent_steps.NAMES_MAX])}{others}")
 
 
 VERB = LifecycleVerb(

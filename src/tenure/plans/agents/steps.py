@@ -285,11 +285,11 @@ def _never(_: Call) -> bool:
     return False
 
 
-def remove_held(name: str, slot: str, *, unless: Callable[[Call], bool] = _never) -> Step:
+def remove_held(name: str, slot: str, *, skip_if: Callable[[Call], bool] = _never) -> Step:
     """Remove all resources that the agent held in a slot when the operation got its lock."""
 
     async def remove(call: Call) -> Ending:
-        if unless(call):
+        if skip_if(call):
             return Done()
         provider: Provider = call.providers[slot]
         burned: list[tuple[str, str]] = []

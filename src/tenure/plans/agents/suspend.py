@@ -55,7 +55,7 @@ PLAN = Plan(
         agent_steps.drain(),
         agent_steps.close(StepKind.PIVOT),
         agent_steps.remove_held(
-            "runtime", "runtime", unless=lambda call: _keeps_runtime(call.input)
+            "runtime", "runtime", skip_if=lambda call: _keeps_runtime(call.input)
         ),
         agent_steps.await_acknowledgements(),
     ),

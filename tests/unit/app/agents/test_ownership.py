@@ -136,7 +136,7 @@ async def test_why_an_agent_is_closed_is_true(harness):
         edge = edge_rows.put_edge("default", owner, EdgeKind.AGENT, target, now=0.0)
         parent = Set("agent", (target,), {"parent": owner})
         await harness.plane.store.commit(Change("", (), (edge, parent)))
-    with pytest.raises(Conflict, match="agent one is closed: those that own it are owned by each"):
+    with pytest.raises(Conflict, match="agent one is closed: its owners own only each other"):
         await invocations.address_of(harness.plane, CALLER, "one")
     await harness.create_ready("outside")
     await own(harness, "outside", "two")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tenure.app.agents.spec import plain, read_spec
+from tenure.app.agents.spec import read_spec, spec_to_dict
 from tenure.core.errors import Invalid
 
 WHOLE = {
@@ -31,12 +31,12 @@ LEAST = {"name": "alpha", "runtime": {"command": ["agent"]}}
 
 @pytest.mark.parametrize("tree", [WHOLE, LEAST])
 def test_a_spec_is_read_and_written_as_it_was(tree):
-    assert plain(read_spec(tree)) == tree
-    assert read_spec(plain(read_spec(tree))) == read_spec(tree)
+    assert spec_to_dict(read_spec(tree)) == tree
+    assert read_spec(spec_to_dict(read_spec(tree))) == read_spec(tree)
 
 
 def change(path, value):
-    tree = plain(read_spec(WHOLE))
+    tree = spec_to_dict(read_spec(WHOLE))
     at: Any = tree
     *folders, last = path
     for folder in folders:

@@ -139,7 +139,7 @@ def test_what_was_put_to_rest_is_taken_up_as_it_was():
         bench = Bench()
         name = await bench.accept()
         handle = await bench.claims.begin(name)
-        assert await bench.claims.rest(handle)
+        assert await bench.claims.release_idle(handle)
         again = await bench.claims.take_over(name)
         assert again.token > handle.token
         assert bench.acts(again) == {"one": Act.DO}
@@ -153,7 +153,7 @@ def test_nothing_is_put_to_rest_for_which_something_was_recorded_meanwhile():
         name = await bench.accept()
         handle = await bench.claims.begin(name)
         await operations.signal(bench.plane, by("a friend"), name, name="go")
-        assert not await bench.claims.rest(handle)
+        assert not await bench.claims.release_idle(handle)
 
     asyncio.run(main())
 
@@ -209,7 +209,7 @@ def test_ablation_without_the_guard_on_the_intents_token_a_lost_attempt_is_belie
 
     def record_unguarded(*args):
         writing = real(*args)
-        change = writing.change.plain()
+        change = writing.change.expand_lines()
         guards = tuple(guard for guard in change.guards if guard.table != "intent")
         writing.change = replace(change, guards=guards)
         return writing

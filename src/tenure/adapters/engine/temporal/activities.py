@@ -271,7 +271,7 @@ class Activities(Generic[L]):
         answer = self._answer_with_moves(handle)
         is_idle = handle.state is OperationState.STUCK and not answer.moves
         # An earlier attempt may have released it and lost its reply.
-        if is_idle and (handle.worker == self._resting or await self._claims.rest(handle)):
+        if is_idle and (handle.worker == self._resting or await self._claims.release_idle(handle)):
             reason = first_line(f"{self._describe_rest(handle)}: {handle.error}")
             return Answer(handle.state, handle.token, handle.revision, ends_run=True, reason=reason)
         return answer
