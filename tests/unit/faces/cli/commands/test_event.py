@@ -120,7 +120,7 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert asked.id in (await tenure("subscription", "waits", name))[1]
         acknowledge = ("subscription", "acknowledge", name, asked.id)
         code, _, told = await tenure(*acknowledge, "--override", "")
-        assert (code, "say why" in told) == (2, True), told
+        assert (code, "the reason is empty" in told) == (2, True), told
         code, out, _ = await tenure(*acknowledge, "--override", "it is off")
         assert (code, "no longer waits for" in out) == (0, True)
         await face.until(asked.id, "SUCCEEDED")
