@@ -28,7 +28,7 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tenure.adapters.bus.nats import NatsBus
-from tenure.app.operations.handle import OUTBOX, POSITION, sequence_of
+from tenure.app.operations.outbox_rows import NEW_EVENT, POSITION, sequence_of
 from tenure.app.tenancy import tokens
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import relaying
@@ -62,7 +62,7 @@ def event(number):
 
 
 def telling(numbers):
-    return Change("", headers=[OUTBOX] * len(numbers), lines=[event(one) for one in numbers])
+    return Change("", headers=[NEW_EVENT] * len(numbers), lines=[event(one) for one in numbers])
 
 
 async def fill(store, count, first=0):

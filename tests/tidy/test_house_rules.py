@@ -12,13 +12,22 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from tests.tidy import checks, import_rules, migrations, patch_targets, signposts, words
+from tests.tidy import (
+    checks,
+    import_rules,
+    migrations,
+    patch_targets,
+    signposts,
+    table_writes,
+    words,
+)
 from tests.tidy.sources import Source
 
 ROOT = Path(__file__).resolve().parents[2]
 NEVER_TRACKED = {".git", "__pycache__", "build", "dist", "htmlcov", "node_modules"}
-# Far fewer than there are: a check that resolves no owner any more would find nothing wrong.
+# Far fewer than there are: a check that recognises none of them any more would find nothing wrong.
 PATCHES_MIN = 250
+STORE_CALLS_MIN = 200
 
 
 def read(path: str) -> str:
@@ -177,6 +186,17 @@ def test_every_attribute_that_a_test_or_a_proof_replaces_exists():
     checked = (*sources("tests/"), *sources("proofs/"))
     assert sum(len(patch_targets.patch_targets(source)) for source in checked) > PATCHES_MIN
     hold([c for source in checked for c in patch_targets.stale_patches(source)])
+
+
+def test_every_column_that_a_change_or_a_read_names_exists():
+    assert sum(len(table_writes.store_calls(source)) for source in sources()) > STORE_CALLS_MIN
+    hold([c for source in sources() for c in table_writes.misspelt_columns(source)])
+
+
+def test_one_module_builds_the_writes_of_each_table():
+    assert table_writes.OWNERS.keys() == table_writes.TABLES.keys()
+    hold([c for source in sources() for c in table_writes.strange_writers(source)])
+    hold(table_writes.idle_owners(sources()))
 
 
 def test_every_path_on_a_page_leads_somewhere():

@@ -20,6 +20,7 @@ from tenure.app.events import delivery_rows
 from tenure.app.events.cloudevents import TRIMMED, EventFilter, trimmed_cursor
 from tenure.app.events.deliveries import AGE, BOUND
 from tenure.app.leader import Leader
+from tenure.app.operations.outbox_rows import drop_event
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.errors import StaleToken
@@ -202,7 +203,7 @@ class Retention:
         False if a destination was deleted meanwhile: then nothing was written.
         """
         plane = self._plane
-        writes: list[Put | Set | Drop] = [Drop("outbox", (row.position,)) for row in rows]
+        writes: list[Put | Set | Drop] = [drop_event(row) for row in rows]
         missed = Counter(one for row in rows for one in subscribers.needing(row))
         counts, names = Counter[str](), Counter[str]()
         for one in missed:

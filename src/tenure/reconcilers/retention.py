@@ -30,6 +30,7 @@ from tenure.core.records import (
     key_of,
     table_of,
 )
+from tenure.ports.operation_rows import drop_operation
 from tenure.ports.store import Change, Drop, Is, Key, R
 from tenure.reconcilers.term import NOBODY, RetentionPeriods, Term, Tick
 
@@ -189,11 +190,7 @@ async def _operation(plane: Plane, row: OperationRecord, before: float) -> Remov
         return None
     if await plane.store.list_rows(TombstoneRecord, {"operation": row.id}, limit=1):
         return None
-    drops = [Drop("journal", key_of(one)) for one in loaded.journal]
-    drops += [Drop("intent", key_of(one)) for one in loaded.intents]
-    unchanged = {"revision": row.revision, "updated_at": row.updated_at}
-    guard = Is("operation", (row.id,), unchanged)
-    return Removal(guard, (*drops, Drop("operation", (row.id,))))
+    return Removal(Is.of(row, "revision", "updated_at"), drop_operation(loaded))
 
 
 def may_hold(intent: IntentRecord) -> bool:

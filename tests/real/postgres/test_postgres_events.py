@@ -19,7 +19,7 @@ from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres import functions, horizon, parts
 from tenure.adapters.store.postgres.schema import shift_positions_after_restore
 from tenure.app.leader import Leader
-from tenure.app.operations.handle import sequence_of
+from tenure.app.operations.outbox_rows import sequence_of
 from tenure.core.errors import LimitExceeded
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.retention import Retention, RetentionLimits

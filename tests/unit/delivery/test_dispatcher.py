@@ -12,7 +12,7 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import dead_letters, feed, subscriptions
 from tenure.app.events.cloudevents import EventFilter
 from tenure.app.events.subscriptions import SubscriptionRequest
-from tenure.app.operations.handle import OUTBOX, POSITION
+from tenure.app.operations.outbox_rows import NEW_EVENT, POSITION
 from tenure.core.errors import StoreError
 from tenure.core.retry import DESTINATION
 from tenure.core.subscription import SubscriptionKind
@@ -44,7 +44,7 @@ class FilteredSink(Sink):
 
 def event(number, tenant, type_, *, at=1.0):
     row = (tenant, f"{tenant}{number % 2}", "o", type_, at, "{}", number)
-    return OUTBOX.write((POSITION, *row))
+    return NEW_EVENT.write((POSITION, *row))
 
 
 def route_to(sink):

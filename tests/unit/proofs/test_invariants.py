@@ -184,8 +184,8 @@ def test_an_effect_that_is_claimed_and_never_happened_is_seen():
 
 def test_an_event_too_few_too_many_or_of_another_kind_is_seen(success):
     events = list(success.snapshot.events)
-    stranger = {**events[0], "operation": "another"}
-    renamed = {**events[0], "type": "operation.stuck"}
+    stranger = events[0]._replace(operation="another")
+    renamed = events[0]._replace(type="operation.stuck")
     for wrong in (
         events[1:],
         [*events, events[-1]],

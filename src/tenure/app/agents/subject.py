@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from tenure.app.agents import agent_rows, edge_rows
-from tenure.app.operations.handle import OUTBOX, POSITION, encode, input_of, sequence_of
+from tenure.app.operations.handle import encode, input_of
+from tenure.app.operations.outbox_rows import NEW_EVENT, POSITION, sequence_of
 from tenure.app.operations.tombstones import tombstones
 from tenure.app.tenancy import quota_rows
 from tenure.core.agent import AgentState
@@ -135,7 +136,9 @@ def agent_event_row(
     """The event row that announces the new state of an agent."""
     body = encode({"state": then, "name": name, "by": by})
     event = agent_event(then)
-    return OUTBOX.write((POSITION, tenant, agent, operation, event, now, body, sequence_of(agent)))
+    return NEW_EVENT.write(
+        (POSITION, tenant, agent, operation, event, now, body, sequence_of(agent))
+    )
 
 
 def _serving(operation: SubjectOperation, progress: Progress, then: AgentState) -> Row:

@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 
 from tenure.app.events import acknowledgements, subscriptions
 from tenure.app.plane import Plane
-from tenure.app.tenancy.quota_rows import AGENTS
+from tenure.app.tenancy.quota_rows import AGENTS, drop_reservation
 from tenure.core.agent import AgentState
 from tenure.core.agent_events import agent_event
 from tenure.core.errors import Unavailable
-from tenure.core.records import AgentRecord
+from tenure.core.records import AgentRecord, ReservationRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.bus import Outgoing
-from tenure.ports.store import Change, Drop, Is
+from tenure.ports.store import Change, Is
 
 React = Callable[[Plane, Outgoing], Awaitable[None]]
 DELETED_STATES: Final = (AgentState.DELETED, AgentState.CREATE_FAILED)
@@ -52,13 +52,13 @@ async def remove_webhooks(plane: Plane, event: Outgoing) -> None:
 async def release_quota(plane: Plane, event: Outgoing) -> None:
     """Release the quota of a deleted agent; usually the commit that deleted it has done so."""
     key = (event.tenant, AGENTS, event.agent)
-    if await plane.store.find("reservation", key) is None:
+    if await plane.store.find(ReservationRecord, key) is None:
         return
     agent = await plane.store.find(AgentRecord, (event.agent,))
     if agent is None or agent.state not in DELETED_STATES:
         return
     guard = Is.of(agent, "state")
-    await plane.store.commit(Change("", (guard,), (Drop("reservation", key),)))
+    await plane.store.commit(Change("", (guard,), (drop_reservation(*key),)))
 
 
 async def close_waits(plane: Plane, event: Outgoing) -> None:

@@ -19,6 +19,7 @@ from tenure.app.operations.handle import decode, encode
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, identify
 from tenure.app.pages import every
 from tenure.app.plane import Plane
+from tenure.app.tenancy import quota_rows
 from tenure.app.tenancy.audit import entry
 from tenure.core.edge import EdgeKind
 from tenure.core.egress import target_of
@@ -37,7 +38,7 @@ from tenure.core.roles import Caller, Role, require
 from tenure.core.subscription import NAME, SUBJECT, SubscriptionKind
 from tenure.plans.agents.lifecycle import WAITED_FOR
 from tenure.ports.seal import Seal
-from tenure.ports.store import Change, ChangePart, Is, Put, Row, Set
+from tenure.ports.store import Change, ChangePart, Is, Put
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (the prefix that Standard Webhooks define)
 OVERLAP_SECONDS = 86_400.0
@@ -189,17 +190,15 @@ async def _reserve(plane: Plane, tenant: str) -> ChangePart:
     If two requests take the last place at the same time, the guard on the revision refuses one.
     The limit is a constant of this release, and not the value that the quota's row has stored.
     """
-    key = (tenant, SUBSCRIPTIONS)
-    quota = await plane.store.find(QuotaRecord, key)
+    quota = await plane.store.find(QuotaRecord, (tenant, SUBSCRIPTIONS))
     count = await plane.store.count_rows(SubscriptionRecord, {"tenant": tenant})
     if count >= SUBSCRIPTIONS_MAX:
         message = f"the tenant has {count} subscriptions, its maximum; delete one"
         raise Conflict(message, code=ConflictCode.QUOTA_EXCEEDED, holder=SUBSCRIPTIONS)
     if quota is None:
-        first: Row = {"most": SUBSCRIPTIONS_MAX, "revision": 1}
-        return ChangePart((), (Put("quota", key, first),))
-    guard = Is("quota", key, {"revision": quota.revision})
-    return ChangePart((guard,), (Set("quota", key, {"revision": quota.revision + 1}),))
+        first = quota_rows.put_quota(tenant, SUBSCRIPTIONS, SUBSCRIPTIONS_MAX)
+        return ChangePart((), (first,))
+    return quota_rows.use_quota(quota)
 
 
 async def _ownership_edges(

@@ -13,8 +13,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tenure.app.operations import views as operation_views
-from tenure.app.operations.handle import OUTBOX, OperationHandle
+from tenure.app.operations.handle import OperationHandle
 from tenure.app.operations.idempotency import IdempotentRequest, identify, validate_key
+from tenure.app.operations.outbox_rows import NEW_EVENT
 from tenure.app.operations.plane import OperationsPlane
 from tenure.app.operations.reads import get_operation
 from tenure.app.operations.record_change import (
@@ -156,7 +157,7 @@ def _acceptance(
     now: float,
 ) -> PendingChange:
     """A new operation as it was admitted: its row, first record, event and first intents."""
-    headers = [*admission.headers, NEW_OPERATION, NEW_RECORD, OUTBOX]
+    headers = [*admission.headers, NEW_OPERATION, NEW_RECORD, NEW_EVENT]
     lines: list[Line] = [
         *admission.lines,
         (handle.id, handle.tenant, principal, handle.plan_name, handle.plan.digest, handle.agent,

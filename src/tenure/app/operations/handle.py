@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+from tenure.app.operations.outbox_rows import sequence_of
 from tenure.core import saga
 from tenure.core.ids import ResourceKey, key_text, stem_of
 from tenure.core.operation import Intent, IntentState, OperationState, Record, RecordKind
@@ -18,17 +19,9 @@ from tenure.core.progress import Progress
 from tenure.core.records.operation import IntentRecord, JournalRecord, OperationRecord
 from tenure.core.records.plane import PlanRecord
 from tenure.plans.catalogue import Catalogue
-from tenure.ports.store import Header, Next, Store
+from tenure.ports.store import Store
 from tenure.ports.subject import PLAIN_SUBJECT, Subject
 
-POSITION = Next("outbox")
-OUTBOX = Header(
-    "outbox",
-    ("position",),
-    ("tenant", "agent", "operation", "type", "at", "body", "sequence"),
-    adds=True,
-    generated=(0, 7),
-)
 Calls = tuple["asyncio.Task[None]", ...]
 decode = msgspec.json.decode
 _ENDED = {IntentState.PRESENT: "done", IntentState.BURNED: "undone"}
@@ -41,11 +34,6 @@ RECORD_KINDS = {str(kind): kind for kind in RecordKind}
 def encode(value: object) -> str:
     """Plain data as JSON text, the form of every body column."""
     return msgspec.json.encode(value).decode()
-
-
-def sequence_of(agent: str) -> Next:
-    """The counter that numbers the events of an agent."""
-    return Next(f"event/{agent}")
 
 
 def canonical(value: object) -> bytes:

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tenure.app.operations.handle import OUTBOX, POSITION, OperationHandle, decode, encode
+from tenure.app.operations.handle import OperationHandle, decode, encode
+from tenure.app.operations.outbox_rows import NEW_EVENT, POSITION
 from tenure.app.operations.tombstones import tombstones
 from tenure.core import decisions, saga
 from tenure.core.decisions import Columns, IntentChanges
@@ -152,7 +153,7 @@ def build_record(
     due_at = _due_at(handle, progress, _intents_after(handle, changes), now) if stuck else 0.0
     columns, values = _operation_columns(handle, progress, state, due_at, kind=kind, now=now)
     guard = (handle.revision,) if token is None else (step, token, handle.revision)
-    headers = [OPERATION_HEADERS[columns, token is None], NEW_RECORD, OUTBOX]
+    headers = [OPERATION_HEADERS[columns, token is None], NEW_RECORD, NEW_EVENT]
     lines: list[Line] = [
         (name, handle.revision + 1, now, *values, *guard),
         (name, journal_length, handle.tenant, kind, step, now, text),
@@ -254,7 +255,7 @@ def event_line(
     why: str = "",
     first: bool = False,
 ) -> Line:
-    """The event of a record, to be committed with it under `OUTBOX`.
+    """The event of a record, to be committed with it under `NEW_EVENT`.
 
     `first`: no event of this agent was ever numbered.
     """

@@ -38,12 +38,17 @@ def tombstone_is_unchanged(stone: TombstoneRecord) -> Is:
     return Is("tombstone", key_of(stone), {"sightings": stone.absences})
 
 
+def _renew(put: Put) -> Set:
+    columns = {"until": put.row["until"], "sightings": 0}
+    return Set("tombstone", put.key, columns)  # type: ignore[arg-type]
+
+
 def renew_tombstones(change: Change, existing_tombstones: AbstractSet[Key]) -> Change:
     """The same change, with an update instead of an insert for tombstones that exist already."""
     if not existing_tombstones:
         return change
     writes = tuple(
-        Set(write.table, write.key, write.row)  # type: ignore[arg-type]
+        _renew(write)
         if type(write) is Put and write.table == "tombstone" and write.key in existing_tombstones
         else write
         for write in change.writes

@@ -66,7 +66,7 @@ async def report(
         now = plane.store.now()
         finding = _seen_again(sighting, row, now)
         guard: tuple[Is, ...] = ()
-        write: Put | Set = Put.of(finding)
+        write: Put | Set = put_finding(finding)
         if row is not None:
             unchanged: Row = {"sightings": row.sightings, "resolved_at": row.resolved_at}
             guard = (Is("finding", key, unchanged),)
@@ -117,7 +117,12 @@ def abandoned_finding(
         "",
         {"what": what, "abandoned": True, "operation": operation},
     )
-    return Put.of(_seen_again(sighting, None, now))
+    return put_finding(_seen_again(sighting, None, now))
+
+
+def put_finding(row: FindingRecord) -> Put:
+    """The first sighting of a discrepancy."""
+    return Put.of(row)
 
 
 def drop_finding(row: FindingRecord) -> Drop:

@@ -12,7 +12,7 @@ from tenure.app.events import feed as app_feed
 from tenure.app.events.cloudevents import EventFilter
 from tenure.app.events.fair_lock import FairLock
 from tenure.app.events.feed import Feed
-from tenure.app.operations.handle import OUTBOX, POSITION
+from tenure.app.operations.outbox_rows import NEW_EVENT, POSITION
 from tenure.app.wakeups import Wakeup
 from tenure.ports.store import Change
 from tenure.testing import memory_store
@@ -33,7 +33,7 @@ class Clock:
 
 
 def event(n):
-    return OUTBOX.write((POSITION, "north", f"a{n % 3}", "o", "agent.ready", 1.0, "{}", n))
+    return NEW_EVENT.write((POSITION, "north", f"a{n % 3}", "o", "agent.ready", 1.0, "{}", n))
 
 
 @pytest.mark.parametrize("seed", range(30))
