@@ -80,7 +80,7 @@ def finish_operations(directory, url):
 
 def nobody_opens(url, number):
     """Half of its records are no store, to who looks and to who starts."""
-    with pytest.raises(StoreForeign, match=r"are being moved to .*: go on with tenure"):
+    with pytest.raises(StoreForeign, match=r"are being moved to .*: continue it with tenure"):
         asyncio.run(inspect_server(url) if number % 4 else ran_on(url))
 
 
