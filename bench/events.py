@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tenure.adapters.bus.nats import NatsBus
 from tenure.app.operations.outbox_rows import NEW_EVENT, POSITION, sequence_of
 from tenure.app.tenancy import tokens
+from tenure.core.records import CursorRecord
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import relaying
 from tenure.faces.http.server import Listen, serving
@@ -104,8 +105,8 @@ async def carried(folder, server, count):
         began, cpu = time.perf_counter(), time.process_time()
         async with relaying(plane, buses={}, always=[route_to(bus)]):
             while True:
-                cursor = await plane.store.find("cursor", ("tenure:nats",))
-                if cursor is not None and cursor["position"] >= count:
+                cursor = await plane.store.find(CursorRecord, ("tenure:nats",))
+                if cursor is not None and cursor.position >= count:
                     break
                 await asyncio.sleep(0.005)
             took, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -141,8 +142,8 @@ async def caught_up(plane):
     """Return when the relay has carried what was there before."""
     until = await plane.feed.head()
     while True:
-        cursor = await plane.store.find("cursor", ("tenure:nats",))
-        if cursor is not None and cursor["position"] >= until:
+        cursor = await plane.store.find(CursorRecord, ("tenure:nats",))
+        if cursor is not None and cursor.position >= until:
             return
         await asyncio.sleep(0.05)
 

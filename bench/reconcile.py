@@ -33,6 +33,7 @@ from tenure.app.operations.admission import Accept
 from tenure.core.endings import Done
 from tenure.core.ids import resource_key
 from tenure.core.plan import Plan, Step, nothing, repeat
+from tenure.core.records import AgentNameRecord
 from tenure.core.roles import Caller, Role
 from tenure.plans.agents.create import PLAN as CREATE
 from tenure.ports.provider import OwnedResource
@@ -396,7 +397,7 @@ async def measure_cascade(home, nodes):
         accepted = time.perf_counter() - began
         ended = await reads.wait(plane, "default", deleted.id, seconds=600)
         seconds = time.perf_counter() - began
-        left = await plane.store.count_rows("agent_name", {"tenant": "default"})
+        left = await plane.store.count_rows(AgentNameRecord, {"tenant": "default"})
         held = 0
         for slot in ("identity", "access", "credentials"):
             async for _ in plane.providers[slot].list_owned("local"):

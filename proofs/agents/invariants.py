@@ -17,10 +17,16 @@ from tenure.core.agent import CONDUCT, AgentState, Verb
 from tenure.core.audit import first_broken
 from tenure.core.operation import OPERATION, IntentState, OperationState
 from tenure.core.plan import Plan
-from tenure.core.records import OperationRecord
+from tenure.core.records import (
+    AgentNameRecord,
+    AgentRecord,
+    AuditRecord,
+    OperationRecord,
+    ReservationRecord,
+)
 from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports.provider import Presence
-from tenure.ports.store import Row, Store
+from tenure.ports.store import R, Store
 from tenure.testing.fakes import World
 
 ROWS = 1_000
@@ -36,10 +42,10 @@ class AgentSnapshot:
     """Everything that is known of the agents of a run."""
 
     kernel: Snapshot
-    agents: Mapping[str, Row]
+    agents: Mapping[str, AgentRecord]
     names: Mapping[str, str]
     reserved: frozenset[str]
-    audit: Sequence[Row]
+    audit: Sequence[AuditRecord]
     world: World
     fakes: Fakes
     plans: Mapping[str, Plan]
@@ -71,14 +77,14 @@ async def read_agents(
     kernel: Snapshot | None = None,
 ) -> AgentSnapshot:
     """Read a store through its port; `kernel` if that part was read already."""
-    names = await _all(store, "agent_name")
-    reserved = await _all(store, "reservation")
+    names = await _all(store, AgentNameRecord)
+    reserved = await _all(store, ReservationRecord)
     return AgentSnapshot(
         kernel=kernel or await read_snapshot(store, tenant=TENANT),
-        agents={str(row["uid"]): row for row in await _all(store, "agent")},
-        names={str(row["name"]): str(row["agent"]) for row in names},
-        reserved=frozenset(str(row["agent"]) for row in reserved),
-        audit=await _all(store, "audit"),
+        agents={row.uid: row for row in await _all(store, AgentRecord)},
+        names={row.name: row.agent for row in names},
+        reserved=frozenset(row.agent for row in reserved),
+        audit=await _all(store, AuditRecord),
         world=world,
         fakes=fakes,
         plans={plan.digest: plan for plan in plans.values()},
@@ -86,9 +92,9 @@ async def read_agents(
     )
 
 
-async def _all(store: Store, table: str) -> list[Row]:
-    rows = list(await store.list_rows(table, {}, limit=ROWS))
-    assert len(rows) < ROWS, f"more rows of {table} than a run makes"
+async def _all(store: Store, record: type[R]) -> list[R]:
+    rows = list(await store.list_rows(record, {}, limit=ROWS))
+    assert len(rows) < ROWS, f"more rows of {record.__name__} than a run makes"
     return rows
 
 
@@ -98,7 +104,7 @@ def holds_what_its_state_says(agents_state: AgentSnapshot) -> list[str]:
     for uid, row in agents_state.agents.items():
         if not agents_state.is_at_rest(uid) or agents_state.was_left(uid):
             continue
-        state = AgentState(str(row["state"]))
+        state = AgentState(str(row.state))
         held = sorted(thing.provider for thing in agents_state.world.holds(agent=uid))
         wanted: list[tuple[str, ...]] = [()]
         if state is AgentState.READY:
@@ -106,7 +112,7 @@ def holds_what_its_state_says(agents_state: AgentSnapshot) -> list[str]:
         elif state is AgentState.SUSPENDED:
             wanted = _resources_while_suspended(agents_state, uid)
         if held not in [sorted(slots) for slots in wanted]:
-            wrong.append(f"agent {row['name']!s} is {state} and holds {', '.join(held) or 'none'}")
+            wrong.append(f"agent {row.name} is {state} and holds {', '.join(held) or 'none'}")
     return wrong
 
 
@@ -145,7 +151,7 @@ def what_is_listed_is_there(agents_state: AgentSnapshot) -> list[str]:
     for uid, row in agents_state.agents.items():
         if not agents_state.is_at_rest(uid) or agents_state.was_left(uid):
             continue
-        unused = json.loads(str(row["serving"] or "{}")).get("instead_of")
+        unused = json.loads(str(row.serving or "{}")).get("instead_of")
         listed = {
             (intent.slot, intent.key)
             for one in agents_state.operations_of(uid)
@@ -162,7 +168,7 @@ def quota_counts_live_agents(agents_state: AgentSnapshot) -> list[str]:
     live = {
         uid
         for uid, row in agents_state.agents.items()
-        if AgentState(str(row["state"])) in LIVE or not agents_state.is_at_rest(uid)
+        if AgentState(str(row.state)) in LIVE or not agents_state.is_at_rest(uid)
     }
     sure = {uid for uid in agents_state.agents if agents_state.is_at_rest(uid)}
     wrong = [
@@ -178,11 +184,11 @@ def names_are_unique(agents_state: AgentSnapshot) -> list[str]:
     """Every agent that is not deleted has its name to itself; a deleted one has none."""
     wrong: list[str] = []
     for uid, row in agents_state.agents.items():
-        named = agents_state.names.get(str(row["name"])) == uid
-        deleted = row["state"] == AgentState.DELETED
+        named = agents_state.names.get(str(row.name)) == uid
+        deleted = row.state == AgentState.DELETED
         if named == deleted:
             word = "has" if named else "lacks"
-            wrong.append(f"agent {uid} is {row['state']!s} and {word} the name {row['name']!s}")
+            wrong.append(f"agent {uid} is {row.state} and {word} the name {row.name}")
     return wrong
 
 
@@ -190,7 +196,7 @@ def the_lock_is_free(agents_state: AgentSnapshot) -> list[str]:
     """An agent names exactly the operations that are open for it."""
     wrong: list[str] = []
     for uid, row in agents_state.agents.items():
-        named = {str(row[column]) for column in ("operation", "next") if row[column] is not None}
+        named = {one for one in (row.operation, row.next) if one is not None}
         opened = {
             one.id for one in agents_state.operations_of(uid) if one.state not in OPERATION.final
         }
@@ -210,19 +216,19 @@ def state_follows_from_operations(agents_state: AgentSnapshot) -> list[str]:
             if _input(one).get("queued"):
                 continue  # its turn never came, or came in vain
             stands = _after(stands, Verb(one.plan_name), OperationState(str(one.state)))
-        if stands is AgentState.CREATE_FAILED and str(row["name"]) in agents_state.names:
-            replaced = agents_state.names[str(row["name"])] != uid
+        if stands is AgentState.CREATE_FAILED and str(row.name) in agents_state.names:
+            replaced = agents_state.names[str(row.name)] != uid
             stands = AgentState.DELETED if replaced else stands
-        if row["state"] != stands and not (
+        if row.state != stands and not (
             stands is AgentState.CREATE_FAILED and _nameless(agents_state, row)
         ):
-            wrong.append(f"agent {uid} is {row['state']!s} and its operations say {stands}")
+            wrong.append(f"agent {uid} is {row.state} and its operations say {stands}")
     return wrong
 
 
-def _nameless(agents_state: AgentSnapshot, row: Row) -> bool:
+def _nameless(agents_state: AgentSnapshot, row: AgentRecord) -> bool:
     """Whether its name was created anew, and is gone since."""
-    return row["state"] == AgentState.DELETED and str(row["name"]) not in agents_state.names
+    return row.state == AgentState.DELETED and str(row.name) not in agents_state.names
 
 
 def _after(stands: AgentState, verb: Verb, end: OperationState) -> AgentState:
@@ -254,11 +260,11 @@ def ready_agents_are_served(agents_state: AgentSnapshot) -> list[str]:
     for uid, row in agents_state.agents.items():
         if (
             not agents_state.is_at_rest(uid)
-            or row["state"] != AgentState.READY
+            or row.state != AgentState.READY
             or agents_state.was_left(uid)
         ):
             continue
-        serving = json.loads(str(row["serving"] or "{}"))
+        serving = json.loads(str(row.serving or "{}"))
         address = str(serving.get("address", "")).removesuffix(":1")
         there = agents_state.world.holds(provider="runtime", agent=uid)
         if [thing.key.text for thing in there] != [address]:
@@ -277,7 +283,7 @@ def doors_stand_as_the_state_says(agents_state: AgentSnapshot) -> list[str]:
     for uid, row in agents_state.agents.items():
         if not agents_state.is_at_rest(uid) or agents_state.was_left(uid):
             continue
-        state = AgentState(str(row["state"]))
+        state = AgentState(str(row.state))
         for name, door in _doors(agents_state):
             is_open = bool(agents_state.world.holds(provider=name, agent=uid)) and door.is_open(uid)
             if is_open and CONDUCT[state].mints == "no":
@@ -297,21 +303,21 @@ def _doors(agents_state: AgentSnapshot) -> Sequence[tuple[str, Any]]:
 def no_child_outlives_its_parent(agents_state: AgentSnapshot) -> list[str]:
     """Nothing is left of a deleted agent's children."""
     return [
-        f"agent {uid} is {row['state']!s} and its parent is deleted"
+        f"agent {uid} is {row.state} and its parent is deleted"
         for uid, row in agents_state.agents.items()
-        if row["parent"] in agents_state.agents
-        and agents_state.agents[str(row["parent"])]["state"] == AgentState.DELETED
-        and row["state"] != AgentState.DELETED
+        if row.parent in agents_state.agents
+        and agents_state.agents[str(row.parent)].state == AgentState.DELETED
+        and row.state != AgentState.DELETED
     ]
 
 
 def the_audit_chain_is_whole(agents_state: AgentSnapshot) -> list[str]:
     """Every line follows from the one before; every operation of a caller has exactly one."""
-    broken = first_broken([list(row.values()) for row in agents_state.audit])
+    broken = first_broken([list(row) for row in agents_state.audit])
     told = [
-        str(json.loads(str(row["body"])).get("operation"))
+        str(json.loads(str(row.body)).get("operation"))
         for row in agents_state.audit
-        if str(row["action"]).startswith("agent.")
+        if str(row.action).startswith("agent.")
     ]
     wrong = [] if broken is None else [f"audit line {broken.position}: {broken.why}"]
     if sorted(told) != sorted(agents_state.kernel.operations):
@@ -326,9 +332,9 @@ def events_tell_the_state(agents_state: AgentSnapshot) -> list[str]:
         if event.type.startswith("agent."):
             last[event.agent] = str(json.loads(event.body)["state"])
     return [
-        f"agent {uid} is {row['state']!s} and the last that was told is {last.get(uid)}"
+        f"agent {uid} is {row.state} and the last that was told is {last.get(uid)}"
         for uid, row in agents_state.agents.items()
-        if last.get(uid) != row["state"]
+        if last.get(uid) != row.state
     ]
 
 

@@ -24,7 +24,7 @@ from tenure.app.tenancy import audit, quotas, tokens
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, Conflict, NotFound
 from tenure.core.limits import IDEMPOTENCY_SECONDS
-from tenure.core.records import OperationRecord
+from tenure.core.records import RECORD_NAMED, OperationRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Store
 from tenure.testing.loop import SeededLoop, run
@@ -257,7 +257,9 @@ async def _lists(plane: Plane) -> list[tuple[str, object]]:
 
 async def _everything(store: Store) -> dict[str, list[Any]]:
     tables = ("agent", "agent_name", "operation", "token", "audit", "reservation", "idempotency")
-    return {table: list(await store.list_rows(table, {}, limit=1_000)) for table in tables}
+    return {
+        table: list(await store.list_rows(RECORD_NAMED[table], {}, limit=1_000)) for table in tables
+    }
 
 
 # --- P20: whatever is done to the audit log is found ----------------------------------------------

@@ -23,7 +23,7 @@ from tenure.app.tenancy import quotas
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.operation import OperationState
-from tenure.core.records import OperationRecord
+from tenure.core.records import AgentNameRecord, AgentRecord, OperationRecord, ReservationRecord
 from tenure.plans.agents.lifecycle import CLOSING
 from tenure.testing.fakes import World
 from tenure.testing.loop import SeededLoop
@@ -74,7 +74,7 @@ class AgentsSimulation(Simulation):
     async def check(self, snapshot: Snapshot) -> list[str]:
         """The invariants of agents, and the quota."""
         wrong = await check_agents(self, self.fakes, snapshot, self.client.acknowledged_ids)
-        used = await self.disk.observer().count_rows("reservation", {})
+        used = await self.disk.observer().count_rows(ReservationRecord, {})
         most = self.profile.quota
         over = most is not None and used > most
         return wrong + ([f"quota_is_kept: {used} places of {most} are taken"] if over else [])
@@ -100,10 +100,10 @@ class AgentsSimulation(Simulation):
         self.client.acknowledged_ids.append(accepted.id)
         if act.verb in CLOSING:
             row = await self.disk.observer().find(OperationRecord, (accepted.id,))
-            newest = await self.disk.observer().find("agent", (accepted.agent,))
+            newest = await self.disk.observer().find(AgentRecord, (accepted.agent,))
             assert row is not None
             assert newest is not None
-            faster = row.generation != newest["generation"]
+            faster = row.generation != newest.generation
             if not faster and "queued" not in row.input:
                 self.closed[name] = (accepted.id, self.loop.time())
         if request.cancel_after is not None:
@@ -130,12 +130,12 @@ class AgentsSimulation(Simulation):
     async def _let_through(self, name: str, operation: str) -> None:
         """An invocation was let through though the agent was closed; unless that was taken back."""
         row = await self.disk.observer().find(OperationRecord, (operation,))
-        taken = await self.disk.observer().find("agent_name", (TENANT, name))
+        taken = await self.disk.observer().find(AgentNameRecord, (TENANT, name))
         if row is None or row.state == OperationState.COMPENSATED:
             return
-        if taken is None or taken["agent"] != row.agent:
+        if taken is None or taken.agent != row.agent:
             return  # another agent has the name by now
-        agent = await self.disk.observer().find("agent", (row.agent,))
-        if agent is None or agent["generation"] != row.generation:
+        agent = await self.disk.observer().find(AgentRecord, (row.agent,))
+        if agent is None or agent.generation != row.generation:
             return  # somebody has asked for something else since
         self.wrong.append(f"closed_serves_nothing: {name} was reached after {row.plan_name!s}")

@@ -6,7 +6,13 @@ Invariants are checked against a snapshot that is read when every operation has 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tenure.core.records import IntentRecord, JournalRecord, OperationRecord, OutboxRecord
+from tenure.core.records import (
+    AgentRecord,
+    IntentRecord,
+    JournalRecord,
+    OperationRecord,
+    OutboxRecord,
+)
 from tenure.ports.store import Store
 from tenure.testing.loop import Trace
 
@@ -54,8 +60,8 @@ async def read_snapshot(store: Store, *, tenant: str = TENANT) -> Snapshot:
         assert loaded is not None, f"operation {name} is listed and not there"
         journals[name], intents[name] = loaded.journal, loaded.intents
         agent = row.agent
-        if agent not in active and (holder := await store.find("agent", (agent,))):
-            active[agent] = str(holder["operation"])
+        if agent not in active and (holder := await store.find(AgentRecord, (agent,))):
+            active[agent] = str(holder.operation)
     events: list[OutboxRecord] = []
     position = 0
     while more := await store.list_events(after=position, limit=PAGE):

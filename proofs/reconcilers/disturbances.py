@@ -17,7 +17,8 @@ from proofs.harness.subject import Check, Checks
 from proofs.reconcilers.scenarios import OVER, PROVE, SCENARIOS, DamagedStage, relay_of
 from tenure.app.plane import Plane
 from tenure.core.errors import CallerError, CommitUnknown
-from tenure.ports.store import Row, Store
+from tenure.core.records import LeaseRecord
+from tenure.ports.store import R, Store
 from tenure.reconcilers.driver import Driver, ReconcilePolicy
 from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.loop import EPOCH, Dead, SeededLoop, run
@@ -82,9 +83,9 @@ class OldView:
         self._now = now
         self._then = then
 
-    async def find(self, table: str, key: Any) -> Row | None:
+    async def find(self, record: type[R], key: Any) -> R | None:
         """As it was."""
-        return await (self._now if table == "lease" else self._then).find(table, key)
+        return await (self._now if record is LeaseRecord else self._then).find(record, key)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._then if name in READS else self._now, name)

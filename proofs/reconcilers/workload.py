@@ -36,7 +36,16 @@ from tenure.core.agent import AgentState
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.operation import IntentState, OperationState
-from tenure.core.records import FindingRecord, LeaseRecord
+from tenure.core.records import (
+    RECORD_NAMED,
+    AgentRecord,
+    CursorRecord,
+    FindingRecord,
+    LeaseRecord,
+    ParkedRecord,
+    SubscriptionRecord,
+)
+from tenure.core.records.table import dict_of
 from tenure.core.subscription import SubscriptionKind
 from tenure.ports.plane_api import OwnedAgents
 from tenure.ports.store import Change, CommitRefusal, Drop, Put, Row, Store
@@ -164,14 +173,14 @@ class ReconcilersSimulation(Simulation):
         if self.delivers:
             await self.client.ask(self.delivery.carry)  # what was told before says nothing of it
         store = self.disk.observer()
-        ready = await store.list_rows("agent", {"state": AgentState.READY, "operation": None})
+        ready = await store.list_rows(AgentRecord, {"state": AgentState.READY, "operation": None})
         if not ready or self.rng.random() < 0.5:
             return
         required = SubscriptionRequest(
             "required", SubscriptionKind.PULL, types=("agent.suspending",), required=True
         )
         await self._subscribe(required)
-        name = str(ready[0]["name"])
+        name = str(ready[0].name)
 
         def ask(plane: Any) -> Any:
             return agents.suspend_agent(plane, CALLER, name, drain_seconds=0.0)
@@ -180,8 +189,8 @@ class ReconcilersSimulation(Simulation):
             accepted = await self.client.ask(ask)
             self.client.acknowledged_ids.append(accepted.id)
         await asyncio.sleep(ROUND_SECONDS)
-        gone = [row for row in await store.list_rows("subscription", {}) if row["required"]]
-        drops = tuple(Drop("subscription", (str(row["id"]),)) for row in gone)
+        gone = [row for row in await store.list_rows(SubscriptionRecord, {}) if row.required]
+        drops = tuple(Drop("subscription", (row.id,)) for row in gone)
         await store.commit(Change("", (), drops))
 
     async def _delete(self) -> None:
@@ -234,8 +243,8 @@ class ReconcilersSimulation(Simulation):
     async def _do_damage(self) -> None:
         """Damage the world behind the back of the plane."""
         store = self.disk.observer()
-        for row in await store.list_rows("agent", {"state": AgentState.READY}):
-            for thing in self.world.holds(agent=str(row["uid"])):
+        for row in await store.list_rows(AgentRecord, {"state": AgentState.READY}):
+            for thing in self.world.holds(agent=row.uid):
                 if thing.provider == "runtime" and self.loses(0.3):
                     self.fakes.runtime.stopped.add(thing.key.text)
                 elif thing.provider != "runtime" and self.loses(0.1):
@@ -290,9 +299,7 @@ class ReconcilersSimulation(Simulation):
         return wrong
 
     def _grants_without_granter(self, agents_state: AgentSnapshot) -> list[str]:
-        gone = [
-            uid for uid, row in agents_state.agents.items() if row["state"] == AgentState.DELETED
-        ]
+        gone = [uid for uid, row in agents_state.agents.items() if row.state == AgentState.DELETED]
         return [
             f"no_grant_outlives_its_granter: {key}"
             for uid in gone
@@ -312,10 +319,10 @@ class ReconcilersSimulation(Simulation):
     async def _letters(self) -> list[str]:
         """What is parked has a destination, and is a finding."""
         store = self.disk.observer()
-        cursors = {row["destination"]: row["since"] for row in await store.list_rows("cursor", {})}
+        cursors = {row.destination: row.since for row in await store.list_rows(CursorRecord, {})}
         rows = await store.list_rows(FindingRecord, {"reconciler": "letters", "resolved_at": None})
         told = {findings.body_of(row)["destination"] for row in rows}
-        parked = {row["destination"] for row in await store.list_rows("parked", {})}
+        parked = {row.destination for row in await store.list_rows(ParkedRecord, {})}
         silent = {name for name, since in cursors.items() if since is not None}
         return [f"no_letter_outlives_its_destination: {one!s}" for one in parked - set(cursors)] + [
             f"what_is_parked_is_told: {one!s}" for one in (parked ^ told) - silent
@@ -366,7 +373,8 @@ Rows = dict[str, list[Row]]
 async def _rows(store: Store) -> Rows:
     """Every row of what is over one day."""
     tables = ("idempotency", "awaited", "finding", "operation", "journal", "intent", "tombstone")
-    return {table: [row async for row in every(store, table)] for table in tables}
+    records: dict[str, Any] = RECORD_NAMED
+    return {table: [dict_of(row) async for row in every(store, records[table])] for table in tables}
 
 
 def _kept_as_promised(before: Rows, after: Rows, now: float) -> list[str]:
@@ -399,7 +407,7 @@ def _waits_for_a_person(agents_state: AgentSnapshot, line: str) -> bool:
     )
     sentence, _, words = line.partition(": ")
     uid = words.split()[1] if words.startswith("agent ") else ""
-    below = sentence == "ready_agents_are_served" and agents_state.agents[uid]["parent"] is not None
+    below = sentence == "ready_agents_are_served" and agents_state.agents[uid].parent is not None
     failed = sentence == "no_child_outlives_its_parent" and " DELETE_FAILED " in words
     return stuck and (below or failed)
 

@@ -1,29 +1,16 @@
 """Lists: the rows of a table page by page, and how large a page a caller gets."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, overload
 
 from tenure.core.limits import PAGE_MAX
-from tenure.core.records.table import dict_of, key_of, record_named
-from tenure.ports.store import Key, R, Row, Store, Value
+from tenure.core.records.table import key_of
+from tenure.ports.store import Key, R, Store, Value
 
 
-@overload
-def every(
-    store: Store, record: type[R], columns: Mapping[str, Value] | None = None, *, after: Key = ()
-) -> AsyncIterator[R]: ...
-@overload
-def every(
-    store: Store, record: str, columns: Mapping[str, Value] | None = None, *, after: Key = ()
-) -> AsyncIterator[Row]: ...
 async def every(
-    store: Store, record: Any, columns: Mapping[str, Value] | None = None, *, after: Key = ()
-) -> AsyncIterator[Any]:
+    store: Store, record: type[R], columns: Mapping[str, Value] | None = None, *, after: Key = ()
+) -> AsyncIterator[R]:
     """Every row of a table with these values, in key order; each page as it is then."""
-    if isinstance(record, str):
-        async for found in every(store, record_named(record), columns, after=after):
-            yield dict_of(found)
-        return
     last = after
     while True:
         rows = await store.list_rows(record, columns or {}, after=last, limit=PAGE_MAX)

@@ -8,7 +8,7 @@ guard and the row that it found.  A read returns records: see `tenure.core.recor
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
-from typing import Any, NamedTuple, Protocol, TypeVar, overload
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -328,11 +328,7 @@ class Store(Protocol):
         """Whether a recent change with this id was applied."""
         ...
 
-    @overload
-    async def find(self, record: type[R], key: Key) -> R | None: ...
-    @overload
-    async def find(self, record: str, key: Key) -> Row | None: ...
-    async def find(self, record: type[R] | str, key: Key) -> R | Row | None:
+    async def find(self, record: type[R], key: Key) -> R | None:
         """The row with this key in the table of this record type, as committed."""
         ...
 
@@ -387,31 +383,16 @@ class Store(Protocol):
         """
         ...
 
-    @overload
     async def list_rows(
         self, record: type[R], columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
-    ) -> Sequence[R]: ...
-    @overload
-    async def list_rows(
-        self, record: str, columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
-    ) -> Sequence[Row]: ...
-    async def list_rows(
-        self,
-        record: type[R] | str,
-        columns: Mapping[str, Value],
-        *,
-        after: Key = (),
-        limit: int = 100,
-    ) -> Sequence[R] | Sequence[Row]:
+    ) -> Sequence[R]:
         """Rows of a table with these values in these columns, in key order, beyond `after`.
 
         It is fast if an index or the key begins with these columns.
         """
         ...
 
-    async def count_rows(
-        self, record: type[tuple[Any, ...]] | str, columns: Mapping[str, Value]
-    ) -> int:
+    async def count_rows(self, record: type[tuple[Any, ...]], columns: Mapping[str, Value]) -> int:
         """How many rows of a table have these values; the cost grows with the answer."""
         ...
 

@@ -22,6 +22,7 @@ from tenure.ports.store import (
     Key,
     LoadedOperation,
     Queue,
+    R,
     Store,
     TenantEvents,
     Value,
@@ -222,7 +223,7 @@ class WiredStore:
         """Cross."""
         return await self._read("store.was_committed", lambda: self._inner.was_committed(change_id))
 
-    async def find(self, record: Any, key: Key) -> Any:
+    async def find(self, record: type[R], key: Key) -> R | None:
         """Cross."""
         return await self._read("store.find", lambda: self._inner.find(record, key))
 
@@ -281,15 +282,15 @@ class WiredStore:
         return await self._read("store.count_events", lambda: self._inner.count_events(until=until))
 
     async def list_rows(
-        self, record: Any, columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
-    ) -> Any:
+        self, record: type[R], columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Sequence[R]:
         """Cross."""
         return await self._read(
             "store.list_rows",
             lambda: self._inner.list_rows(record, columns, after=after, limit=limit),
         )
 
-    async def count_rows(self, record: Any, columns: Mapping[str, Value]) -> int:
+    async def count_rows(self, record: type[tuple[Any, ...]], columns: Mapping[str, Value]) -> int:
         """Cross."""
         return await self._read("store.count_rows", lambda: self._inner.count_rows(record, columns))
 

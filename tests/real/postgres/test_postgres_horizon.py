@@ -10,13 +10,14 @@ import random
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import asyncpg
 import pytest
 
 from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres import horizon
+from tenure.core.records import CursorRecord
 from tenure.ports.store import Change, Next, Put
 from tenure.testing.contracts.store_rows import event
 from tenure.testing.patches import patched
@@ -120,10 +121,10 @@ async def told_beside(url: str, other_session: Callable[[str], Any]) -> list[obj
         cursor = Put("cursor", ("mine",), {**fresh, "position": Next("outbox")})
         assert await store.commit(Change("", (), (cursor,))) is None
         assert await store.commit(Change("", (), (event("later"),))) is None
-        mine = await store.find("cursor", ("mine",))
+        mine = await store.find(CursorRecord, ("mine",))
         assert mine is not None
         rows = await store.list_events()
-        since = await store.list_events(after=cast(int, mine["position"]))
+        since = await store.list_events(after=mine.position)
         assert await store.newest_event() == (rows[-1].position if rows else 0)
         return [[row.type for row in types] for types in (rows, since)]
 

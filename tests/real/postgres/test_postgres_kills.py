@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from tenure.core.errors import StoreError
-from tenure.core.records import JournalRecord, OperationRecord
+from tenure.core.records import JournalRecord, OperationRecord, OutboxRecord
 from tenure.ports.store import Change
 from tenure.testing.contracts.store_rows import operation
 from tests.real.postgres.test_postgres_lost_connections import raise_revision
@@ -48,7 +48,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(own_postgres, tally
             stop.set()
             acknowledged = await asyncio.gather(*callers)
             assert await store.count_rows(JournalRecord, {}) == sum(acknowledged)
-            assert await store.count_rows("outbox", {}) == sum(acknowledged)
+            assert await store.count_rows(OutboxRecord, {}) == sum(acknowledged)
             for name, count in zip(names, acknowledged, strict=True):
                 row = await store.find(OperationRecord, (name,))
                 assert row is not None

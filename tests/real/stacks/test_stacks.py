@@ -26,7 +26,7 @@ from tenure.app.plane import Plane
 from tenure.core.errors import Conflict
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
-from tenure.core.records import IntentRecord
+from tenure.core.records import IntentRecord, OperationRecord
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Store
 from tenure.testing.operators import by
@@ -360,8 +360,8 @@ async def _plans_in(stack: Stack, directory: Path) -> Counter[str]:
     """How many operations keep each plan."""
     providers = providers_in(directory / "world")
     async with run_plane(stack.settings(), plans=NEXT_PLANS, providers=providers) as plane:
-        rows = await rows_of(plane.store, "operation", "id")
-        return Counter(str(row["plan"]) for row in rows)
+        rows = await rows_of(plane.store, OperationRecord)
+        return Counter(row.plan_digest for row in rows)
 
 
 @pytest.mark.parametrize(

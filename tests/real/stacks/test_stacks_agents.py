@@ -34,7 +34,8 @@ from tenure.app.tenancy import audit, tokens
 from tenure.core.errors import CallerError
 from tenure.core.ids import resource_key
 from tenure.core.operation import OperationState
-from tenure.core.records import AuditRecord
+from tenure.core.records import AuditRecord, CursorRecord
+from tenure.core.records.table import dict_of
 from tenure.core.roles import Role
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
@@ -169,8 +170,8 @@ async def events_get_out(stage: AgentStack) -> Cases:
     last = rows[-1].position
     while time.monotonic() < until:
         await asyncio.sleep(0.05)
-        cursor = await stage.store.find("cursor", (SINK,))
-        if cursor is not None and cursor["position"] == last:
+        cursor = await stage.store.find(CursorRecord, (SINK,))
+        if cursor is not None and cursor.position == last:
             break
     carrying.cancel()
     await asyncio.gather(carrying, return_exceptions=True)
@@ -189,7 +190,7 @@ async def audit_tells(stage: AgentStack) -> Cases:
     await stage.make("alpha")
     await stage.verb("delete", "alpha")
     rows = await stage.store.list_rows(AuditRecord, {}, limit=PAGE)
-    whole = {(row.position,): row._asdict() for row in rows}
+    whole = {(row.position,): dict_of(row) for row in rows}
     verdict = await audit.verify(stage.plane)
     results: Cases = [("untouched", [] if verdict.broken is None else [str(verdict)])]
     for what, position, harmed in harms(whole):

@@ -15,14 +15,15 @@ from pathlib import Path
 from proofs.kills import audit
 from proofs.kills.audit import shelves_of
 from proofs.kills.kill9 import all_ended
+from tenure.app.pages import every
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import LATE_SECONDS
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
-from tenure.core.records import JournalRecord
+from tenure.core.records import AgentRecord, JournalRecord, OperationRecord
 from tenure.plans.steps import provided
 from tenure.ports.provider import Observation, Provider, Spec
-from tenure.ports.store import Row, Store
+from tenure.ports.store import R, Store
 from tenure.settings import Settings
 from tenure.wiring import run_plane
 from tests.real.support.counting_services import COUNTING_PLANS, LEDGER, METER, CountingProvider
@@ -205,17 +206,15 @@ def finish_and_audit(
 
 async def stored_operations(store: Store) -> dict[str, audit.StoredOperation]:
     """Every operation, whose journal has no gap, whose agent is free and whose end was told."""
-    rows = await rows_of(store, "operation", "id")
-    journals = await journals_in(store, [str(row["id"]) for row in rows])
+    rows = await rows_of(store, OperationRecord)
+    journals = await journals_in(store, [row.id for row in rows])
     for journal in journals.values():
         assert [line.seq for line in journal] == list(range(1, len(journal) + 1))
-    agents = await rows_of(store, "agent", "uid")
-    assert {agent["operation"] for agent in agents} <= {None}
+    agents = await rows_of(store, AgentRecord)
+    assert {agent.operation for agent in agents} <= {None}
     await _told_in_order(store, journals)
     return {
-        str(row["id"]): audit.StoredOperation(
-            str(row["state"]), str(json.loads(str(row["input"]))["label"])
-        )
+        row.id: audit.StoredOperation(row.state, str(json.loads(row.input)["label"]))
         for row in rows
     }
 
@@ -235,13 +234,8 @@ async def _told_in_order(store: Store, journals: dict[str, list[JournalRecord]])
         assert told[name][-1].endswith(ends), told[name]
 
 
-async def rows_of(store: Store, table: str, key: str) -> list[Row]:
-    rows: list[Row] = []
-    after: tuple[str, ...] = ()
-    while page := await store.list_rows(table, {}, after=after, limit=PAGE):
-        rows += page
-        after = (str(page[-1][key]),)
-    return rows
+async def rows_of(store: Store, record: type[R]) -> list[R]:
+    return [row async for row in every(store, record)]
 
 
 async def journals_in(store: Store, names: list[str]) -> dict[str, list[JournalRecord]]:

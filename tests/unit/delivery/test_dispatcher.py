@@ -14,6 +14,7 @@ from tenure.app.events.cloudevents import EventFilter
 from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.operations.outbox_rows import NEW_EVENT, POSITION
 from tenure.core.errors import StoreError
+from tenure.core.records import CursorRecord
 from tenure.core.retry import DESTINATION
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import dispatcher, outbox, relay
@@ -98,7 +99,7 @@ async def test_cursors_of_those_whom_nothing_concerns_move_on_all_the_same(harne
             await happens(plane, event(number, "north", "agent.ready"))
             await asyncio.sleep(0.1)
         await asyncio.sleep(dispatcher.IDLE_POLL_SECONDS)
-        cursors = {row["destination"]: row["position"] for row in await harness.rows("cursor")}
+        cursors = {row.destination: row.position for row in await harness.rows(CursorRecord)}
         assert [cursors[sink.name] for sink in sinks] == [40] * 6
         assert [sink.events for sink in sinks] == [[]] * 6
         await asyncio.sleep(relay.TRIM_SECONDS + 1)

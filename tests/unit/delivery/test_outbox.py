@@ -17,7 +17,7 @@ from tenure.app.events.cloudevents import EVENT_TYPES, CloudEvent, EventFilter
 from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.leader import TTL_SECONDS, Leader
 from tenure.core.errors import Invalid, StaleToken, StoreFull
-from tenure.core.records import LeaseRecord
+from tenure.core.records import CursorRecord, LeaseRecord, LetterRecord, ParkedRecord
 from tenure.core.retry import PARKED_STREAM
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import outbox
@@ -102,11 +102,11 @@ async def test_one_agents_stream_is_parked_and_the_others_go_on(harness):
     bad, good, sink, relay, done = await park_stream(harness)
     assert sink.of(bad) == []
     assert sink.of(good) == list(range(1, len(sink.of(good)) + 1))
-    dead = await harness.rows("letter")
-    assert [row["agent"] for row in dead] == [bad] * len(dead)
-    assert [row["sequence"] for row in dead] == list(range(1, len(dead) + 1))
-    (row,) = await harness.rows("parked")
-    assert (row["agent"], row["why"]) == (bad, "not this one")
+    dead = await harness.rows(LetterRecord)
+    assert [row.agent for row in dead] == [bad] * len(dead)
+    assert [row.sequence for row in dead] == list(range(1, len(dead) + 1))
+    (row,) = await harness.rows(ParkedRecord)
+    assert (row.agent, row.why) == (bad, "not this one")
     # What comes later of it waits behind its letters, and then all of it comes in order.
     await harness.run_verb("suspend", "bad")
     await deliver_all(relay)
@@ -116,7 +116,7 @@ async def test_one_agents_stream_is_parked_and_the_others_go_on(harness):
     await harness.loop_until(done.retry_at)
     await deliver_all(relay)
     assert sink.of(bad) == list(range(1, len(sink.of(bad)) + 1))
-    assert await harness.rows("letter") == [] == await harness.rows("parked")
+    assert await harness.rows(LetterRecord) == [] == await harness.rows(ParkedRecord)
     assert {row.agent for row in await rows(harness)} == {bad, good}
     assert len(sink.events) == len(await rows(harness))
 
@@ -129,20 +129,20 @@ async def test_a_destination_that_takes_nothing_is_left_alone_and_nothing_is_par
     relay = relay_to(harness.plane, sink, other)
     await relay.create_cursors()
     done = await deliver_all(relay)
-    cursor = await harness.plane.store.find("cursor", ("sink",))
-    assert (cursor["position"], cursor["attempts"]) == (0, 1)
-    assert cursor["why"] == "ConnectionError: nobody is there"
-    assert cursor["since"] is not None
+    cursor = await harness.plane.store.find(CursorRecord, ("sink",))
+    assert (cursor.position, cursor.attempts) == (0, 1)
+    assert cursor.why == "ConnectionError: nobody is there"
+    assert cursor.since is not None
     assert other.of(agent)
-    assert await harness.rows("parked") == []
+    assert await harness.rows(ParkedRecord) == []
     again = await deliver_all(relay)  # too soon: nobody is asked
     assert again.retry_at == done.retry_at
     sink.down = False
     await harness.loop_until(done.retry_at)
     await deliver_all(relay)
     assert sink.deliveries == other.deliveries
-    cursor = await harness.plane.store.find("cursor", ("sink",))
-    assert (cursor["attempts"], cursor["why"], cursor["since"]) == (0, "", None)
+    cursor = await harness.plane.store.find(CursorRecord, ("sink",))
+    assert (cursor.attempts, cursor.why, cursor.since) == (0, "", None)
 
 
 @agent_test
@@ -159,7 +159,7 @@ async def test_who_was_deposed_moves_no_cursor(harness):
     await harness.plane.store.commit(Change("", (), (taken,)))
     with pytest.raises(StaleToken):
         await outbox.deliver_page(harness.plane, relay.leader, route)
-    assert (await harness.plane.store.find("cursor", ("sink",)))["position"] == 0
+    assert (await harness.plane.store.find(CursorRecord, ("sink",))).position == 0
     assert sink.events  # it was published, and will be again: never a gap
 
 
@@ -176,7 +176,7 @@ async def test_one_leads_until_its_lease_lapses(harness):
     assert not await first.renew()
     await second.resign()
     assert await first.renew()
-    tokens = [row["token"] for row in await harness.rows("lease") if row["name"] == "leader/x"]
+    tokens = [row.token for row in await harness.rows(LeaseRecord) if row.name == "leader/x"]
     assert tokens == [3]
 
 
@@ -216,9 +216,9 @@ async def test_a_page_of_agents_that_fail_holds_up_nobody_else(harness, down):
         await harness.loop_until(max(done.retry_at or 0.0, harness.plane.store.now()))
         await relay.leader.renew()
     if down:  # it takes nothing from anybody: nobody is parked for that
-        assert await harness.rows("parked") == []
+        assert await harness.rows(ParkedRecord) == []
         return
-    assert {row["agent"] for row in await harness.rows("parked")} == set(bad)
+    assert {row.agent for row in await harness.rows(ParkedRecord)} == set(bad)
     await outbox.deliver_page(harness.plane, relay.leader, route)
     assert sorted(set(sink.of(good))) == list(range(1, max(sink.of(good)) + 1))
 
@@ -262,9 +262,9 @@ async def test_letters_are_bounded_and_then_the_cursor_waits(harness, monkeypatc
     told: list[object] = []
     sink.on_event = lambda event: told.append(event.agent)
     await deliver_all(relay)
-    cursor = await harness.plane.store.find("cursor", ("sink",))
-    assert "dead letters" in cursor["why"]
-    assert len(await harness.rows("letter")) == 3
+    cursor = await harness.plane.store.find(CursorRecord, ("sink",))
+    assert "dead letters" in cursor.why
+    assert len(await harness.rows(LetterRecord)) == 3
     assert told == []  # nothing is sent for whose failing there is no room
     sink.refuses.clear()
     for _ in range(3):
@@ -272,7 +272,7 @@ async def test_letters_are_bounded_and_then_the_cursor_waits(harness, monkeypatc
         await deliver_all(relay)
     for agent in (bad, good):
         assert sink.of(agent) == list(range(1, max(sink.of(agent)) + 1))
-    assert await harness.rows("letter") == []
+    assert await harness.rows(LetterRecord) == []
 
 
 @agent_test
@@ -299,7 +299,7 @@ async def test_a_stream_that_is_discarded_while_events_are_sent_leaves_no_letter
         patch.setattr(outbox, "_send", send)
         await deliver_all(relay)
     assert discarded == [1]
-    assert await harness.rows("letter") == []
+    assert await harness.rows(LetterRecord) == []
     assert sink.of(bad)
 
 
@@ -313,7 +313,7 @@ async def test_a_letter_that_comes_while_its_stream_is_discarded_goes_with_it(ha
     relay = Relay(harness.plane, buses={SubscriptionKind.NATS: LocalBus({"mine": sink.take})})
     await harness.run_verb("suspend", "bad")
     await deliver_all(relay)
-    assert await harness.rows("letter")
+    assert await harness.rows(LetterRecord)
     await harness.run_verb("resume", "bad")
     store = harness.plane.store
     commit, ticks = store.commit, [partial(deliver_all, relay)]
@@ -327,7 +327,7 @@ async def test_a_letter_that_comes_while_its_stream_is_discarded_goes_with_it(ha
         patch.setattr(store, "commit", commit_late)
         await dead_letters.discard(harness.plane, CALLER, view.id, agent=bad)
     assert ticks == []
-    assert await harness.rows("parked") == [] == await harness.rows("letter")
+    assert await harness.rows(ParkedRecord) == [] == await harness.rows(LetterRecord)
 
 
 @agent_test
@@ -343,7 +343,7 @@ async def test_a_destination_without_a_cursor_is_none(harness):
 @agent_test
 async def test_more_letters_than_a_page_leave_in_order(harness, monkeypatch):
     bad, _, sink, relay, done = await park_stream(harness)
-    letters_kept = len(await harness.rows("letter"))
+    letters_kept = len(await harness.rows(LetterRecord))
     sink.refuses.clear()
     monkeypatch.setattr(outbox, "PAGE", 4)
     assert letters_kept > 2 * outbox.PAGE
@@ -352,13 +352,13 @@ async def test_more_letters_than_a_page_leave_in_order(harness, monkeypatch):
     for _ in range(letters_kept):
         await deliver_all(relay)
     assert sink.of(bad) == list(range(1, letters_kept + 1))
-    assert await harness.rows("parked") == []
+    assert await harness.rows(ParkedRecord) == []
 
 
 @agent_test
 async def test_a_deposed_relay_neither_retries_nor_trims(harness):
     _, _, _, relay, done = await park_stream(harness)
-    kept = await harness.rows("letter")
+    kept = await harness.rows(LetterRecord)
     other = Leader(harness.plane, "relay")
     await harness.loop_until(max(done.retry_at or 0.0, harness.plane.store.now() + TTL_SECONDS + 1))
     assert await other.renew()
@@ -368,7 +368,7 @@ async def test_a_deposed_relay_neither_retries_nor_trims(harness):
     relay.retention.limits = RetentionLimits(seconds=-1e6, tenant_max=0)
     with pytest.raises(StaleToken):
         await relay.retention.trim()
-    assert await harness.rows("letter") == kept
+    assert await harness.rows(LetterRecord) == kept
     assert len(await rows(harness)) > 0
 
 
@@ -393,10 +393,10 @@ async def test_a_bus_that_breaks_or_a_secret_that_cannot_be_opened_is_a_failure(
         relay = Relay(harness.plane, buses={}, always=[route])
         await relay.create_cursors()
         await deliver_all(relay)
-        cursor = await harness.plane.store.find("cursor", (route.id,))
+        cursor = await harness.plane.store.find(CursorRecord, (route.id,))
         assert cursor is not None
-        assert cursor["position"] == 0
-        assert cursor["why"] == ("ZeroDivisionError: a bug", "the key is lost")[number]
+        assert cursor.position == 0
+        assert cursor.why == ("ZeroDivisionError: a bug", "the key is lost")[number]
         await relay.leader.resign()
 
 

@@ -13,7 +13,7 @@ from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.leader import TTL_SECONDS, lease_of
 from tenure.app.wakeups import Wakeup
 from tenure.core.errors import StoreFull
-from tenure.core.records import LeaseRecord
+from tenure.core.records import CursorRecord, LeaseRecord
 from tenure.core.retry import DESTINATION
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import dispatcher, outbox, relay
@@ -103,7 +103,7 @@ async def test_a_process_that_dies_again_and_again_gets_on_with_a_slow_destinati
     last = (await harness.plane.store.list_events(limit=1_000))[-1].position
     sink, lived = Slow(), 0
     await relay_to(harness.plane, sink).create_cursors()
-    while (await harness.plane.store.find("cursor", ("sink",)))["position"] < last:
+    while (await harness.plane.store.find(CursorRecord, ("sink",))).position < last:
         async with carrying(harness, sink):
             await asyncio.sleep(3)
         lived += 1

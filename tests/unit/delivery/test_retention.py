@@ -11,6 +11,7 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import cloudevents, delivery_rows, feed, subscriptions
 from tenure.app.events.cloudevents import EventFilter, trimmed_cursor
 from tenure.app.events.subscriptions import SubscriptionRequest
+from tenure.core.records import CursorRecord
 from tenure.core.roles import Caller, Role
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import event_count, retention
@@ -47,11 +48,11 @@ async def trim(relay, **limits):
 
 
 async def cursor_of(harness, name):
-    return await harness.plane.store.find("cursor", (name,))
+    return await harness.plane.store.find(CursorRecord, (name,))
 
 
 async def missed_by(harness, name):
-    return (await cursor_of(harness, name))["missed"]
+    return (await cursor_of(harness, name)).missed
 
 
 def relay_to_tenants(plane, **sinks):
@@ -223,7 +224,7 @@ async def test_beyond_the_bound_events_go_and_who_missed_them_is_told(harness, c
     assert len(await rows(harness)) == 3
     assert await missed_by(harness, "sink") == count - 3
     assert f"destination sink has missed {count - 3} events" in caplog.text
-    assert (await cursor_of(harness, trimmed_cursor(CALLER.tenant)))["position"] == count - 3
+    assert (await cursor_of(harness, trimmed_cursor(CALLER.tenant))).position == count - 3
 
 
 @agent_test

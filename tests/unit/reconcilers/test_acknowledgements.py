@@ -11,6 +11,7 @@ from tenure.app.safety import findings
 from tenure.core.agent import AgentState
 from tenure.core.finding import FindingKind
 from tenure.core.operation import OperationState
+from tenure.core.records import AwaitedRecord, OperationRecord
 from tenure.core.subscription import SubscriptionKind as How
 from tenure.ports.store import Change, Drop, Put, Row
 from tenure.reconcilers import acknowledgements as watched
@@ -74,8 +75,8 @@ async def test_what_only_a_newer_release_can_release_holds_up_no_other(harness):
     assert await watched.tick(harness.plane) == (2, 1, None)
     await asyncio.sleep(1)
     assert await state_of(harness, ours.id) == OperationState.SUCCEEDED
-    (left,) = [row for row in await harness.rows("awaited") if row["acknowledged_at"] is None]
-    assert left["operation"] == theirs.id, "nobody has told it"
+    (left,) = [row for row in await harness.rows(AwaitedRecord) if row.acknowledged_at is None]
+    assert left.operation == theirs.id, "nobody has told it"
     found = await findings.list_findings(harness.plane, CALLER)
     told = {one.body["operation"]: one.body["what"] for one in found}
     assert told[theirs.id].endswith("when a process of the newer release leads")
@@ -105,13 +106,13 @@ async def test_who_is_silent_is_told_until_it_has_acknowledged(harness):
 @agent_test
 async def test_what_an_ended_operation_waited_for_is_forgotten(harness):
     await harness.create_ready()
-    (row,) = await harness.rows("operation")
-    key = (str(row["id"]), "somebody")
-    waits: Row = {"tenant": TENANT, "agent": str(row["agent"]), "since": 0.0}
+    (row,) = await harness.rows(OperationRecord)
+    key = (row.id, "somebody")
+    waits: Row = {"tenant": TENANT, "agent": row.agent, "since": 0.0}
     await harness.plane.store.commit(Change("", (), (Put("awaited", key, waits),)))
     assert (await acknowledgements.get_strictness(harness.plane, CALLER)).missing == []
     assert await watched.tick(harness.plane) == (1, 1, None)
-    assert await harness.rows("awaited") == []
+    assert await harness.rows(AwaitedRecord) == []
 
 
 @agent_test

@@ -11,6 +11,7 @@ from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.safety import findings
 from tenure.core.finding import FindingKind
+from tenure.core.records import TombstoneRecord
 from tenure.reconcilers import drift, grants, orphans
 from tenure.reconcilers import late_arrivals as late
 from tenure.reconcilers.circuit_breaker import CALL_SECONDS, WAITS_MAX
@@ -87,7 +88,7 @@ async def late_arrivals(harness, silence):
     await delete_agents(harness, 6)
     silence(harness, "runtime", "inspect")
     assert await seconds(harness, late.tick) < 3 * CALL_SECONDS
-    looked = [row["step"] for row in await harness.rows("tombstone") if row["sightings"]]
+    looked = [row.step for row in await harness.rows(TombstoneRecord) if row.absences]
     assert looked.count("identity") == 6, "the others are looked at"
 
 

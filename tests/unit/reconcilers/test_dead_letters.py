@@ -14,6 +14,7 @@ from tenure.app.safety import findings
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.core.limits import PAGE_MAX
+from tenure.core.records import LetterRecord, ParkedRecord
 from tenure.core.subscription import SubscriptionKind as Way
 from tenure.delivery.relay import Relay
 from tenure.ports.store import Change, Drop, Put, Row, Set
@@ -46,7 +47,7 @@ async def test_parked_streams_are_one_finding_until_they_are_taken(harness):
     for _ in range(2):
         assert (await reconciler.tick(harness.plane)).seen == 2
     (found,) = await list_findings(harness)
-    dead = len(await harness.rows("letter"))
+    dead = len(await harness.rows(LetterRecord))
     assert (found.kind, found.agent, found.sightings) == (FindingKind.CONFIRMED, "", 2)
     assert f"subscription mine has not accepted {dead} events of 2 agents" in found.body["what"]
     assert found.body["what"].endswith("not this one; they are sent again later")
@@ -76,7 +77,7 @@ async def test_however_many_streams_are_parked_all_are_replayed_and_given_up(har
     assert shown.why == "not this one"
     assert await dead_letters.replay(harness.plane, CALLER, name) == len(many)
     assert await dead_letters.discard(harness.plane, CALLER, name, agent="") == len(many)
-    assert await harness.rows("parked") == await harness.rows("letter") == []
+    assert await harness.rows(ParkedRecord) == await harness.rows(LetterRecord) == []
 
 
 @agent_test
@@ -142,9 +143,9 @@ async def test_what_is_left_of_a_destination_that_is_gone_goes(harness):
     await left_behind(harness)
     held = Term(harness.plane, "letters", read_only=True)
     assert (await reconciler.tick(harness.plane, term=held)).fixed == 0
-    assert len(await harness.rows("letter")) > 1
+    assert len(await harness.rows(LetterRecord)) > 1
     assert (await reconciler.tick(harness.plane)).fixed == 1
-    assert await harness.rows("letter") == [] == await harness.rows("parked")
+    assert await harness.rows(LetterRecord) == [] == await harness.rows(ParkedRecord)
     assert await list_findings(harness) == []
 
 
@@ -161,7 +162,7 @@ async def drop_after_new_leader(harness, with_fence):
     term = Term(harness.plane, "letters", token=first.token)
     if with_fence:
         assert (await reconciler.tick(harness.plane, term=term)).fixed == 0
-        assert len(await harness.rows("letter")) > 1
+        assert len(await harness.rows(LetterRecord)) > 1
         return
     with patched(Term, fence=lambda _: ()):
         assert (await reconciler.tick(harness.plane, term=term)).fixed == 1

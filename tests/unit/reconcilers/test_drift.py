@@ -16,6 +16,7 @@ from tenure.core.agent import AgentState
 from tenure.core.errors import Unavailable
 from tenure.core.finding import FindingKind
 from tenure.core.plan import Plan
+from tenure.core.records import FindingRecord, OperationRecord
 from tenure.core.retry import DRIFT_REPAIR
 from tenure.plans.catalogue import Catalogue
 from tenure.reconcilers import drift
@@ -59,7 +60,7 @@ async def test_a_runtime_that_died_is_replaced_under_a_new_generation(harness):
     assert address == f"{thing.key.text}:1"
     assert await run_and_list(harness) == []
     assert await harness.violations() == []
-    kinds = [row["kind"] for row in await harness.rows("operation")]
+    kinds = [row.plan_name for row in await harness.rows(OperationRecord)]
     assert kinds == ["create_agent", "recover_runtime"]
 
 
@@ -185,9 +186,11 @@ async def test_one_that_never_comes_up_is_tried_less_and_less_often(harness):
     for _ in range(200):
         await drift.tick(harness.plane)
         await asyncio.sleep(3)
-    asked = [row for row in await harness.rows("operation") if row["kind"] == "recover_runtime"]
+    asked = [
+        row for row in await harness.rows(OperationRecord) if row.plan_name == "recover_runtime"
+    ]
     assert 3 <= len(asked) <= 6
-    assert {row["state"] for row in asked} <= {"COMPENSATED", "RUNNING"}
+    assert {row.state for row in asked} <= {"COMPENSATED", "RUNNING"}
     assert dead in [thing.key.text for thing in harness.world.holds(provider="runtime", agent=uid)]
     assert any(one.kind is FindingKind.DRIFT for one in await run_and_list(harness))
 
@@ -198,9 +201,9 @@ async def test_what_was_tried_for_months_is_tried_again(harness):
     (thing,) = harness.world.holds(provider="identity", agent=uid)
     await harness.fakes.identity.remove(thing.key)
     await looks(harness, count=2)
-    (row,) = await harness.rows("finding")
-    kept = harness.disk.tables.rows["finding"][row["id"],]
-    kept["body"] = encode({**json.loads(row["body"]), "attempts": 5_000, "again_at": 0.0})
+    (row,) = await harness.rows(FindingRecord)
+    kept = harness.disk.tables.rows["finding"][row.id,]
+    kept["body"] = encode({**json.loads(row.body), "attempts": 5_000, "again_at": 0.0})
     assert (await drift.tick(harness.plane)).retry_at is not None
     (found,) = await run_and_list(harness)
     assert found.body["attempts"] == 5_001

@@ -13,6 +13,8 @@ from tenure.app.safety import findings
 from tenure.core.errors import Unavailable
 from tenure.core.finding import FindingKind
 from tenure.core.limits import PAGE_MAX
+from tenure.core.records import EdgeRecord, SubscriptionRecord, key_of
+from tenure.core.records.table import dict_of
 from tenure.core.subscription import SubscriptionKind as Way
 from tenure.ports.store import Change, Drop
 from tenure.reconcilers import grants
@@ -35,7 +37,7 @@ async def list_findings(harness):
 
 
 async def of_granter(harness, granter):
-    return [row for row in await harness.rows("edge") if row["owner"] == granter]
+    return [row for row in await harness.rows(EdgeRecord) if row.owner == granter]
 
 
 @agent_test
@@ -47,18 +49,18 @@ async def test_what_a_deleted_agent_had_granted_is_taken_away(harness):
         await harness.wait_for(await agents.create_agent(harness.plane, asking, spec_of(name)))
     await harness.create_ready("three")
     assert len(harness.fakes.access.granted_by(granter)) == 2
-    kept = [row for row in await harness.rows("edge") if row["kind"] == "grant"]
-    assert {row["owner"] for row in kept} == {granter}
+    kept = [row for row in await harness.rows(EdgeRecord) if row.kind == "grant"]
+    assert {row.owner for row in kept} == {granter}
     assert (await harness.run_verb("delete", "granter")).state == "SUCCEEDED"
     assert harness.fakes.access.granted_by(granter) == []
     assert len(harness.fakes.access.granted_by("someone")) == 1
-    assert {row["kind"] for row in await harness.rows("edge")} == {"credential"}
+    assert {row.kind for row in await harness.rows(EdgeRecord)} == {"credential"}
     harness.fakes.access.revoked.clear()  # as if nobody had reacted
     for row in kept:
-        harness.disk.tables.rows["edge"][row["owner"], row["kind"], row["target"]] = row
+        harness.disk.tables.rows["edge"][key_of(row)] = dict_of(row)
     assert (await grants.tick(harness.plane)).fixed == 2
     assert harness.fakes.access.granted_by(granter) == []
-    assert {row["kind"] for row in await harness.rows("edge")} == {"credential"}
+    assert {row.kind for row in await harness.rows(EdgeRecord)} == {"credential"}
 
 
 @agent_test
@@ -71,7 +73,7 @@ async def test_a_child_whose_parent_went_without_it_is_deleted(harness):
         await grants.tick(harness.plane)
         await asyncio.sleep(10)
     assert harness.holders(child) == []
-    assert await harness.rows("edge") == []
+    assert await harness.rows(EdgeRecord) == []
 
 
 @agent_test
@@ -156,4 +158,4 @@ async def test_a_finding_ends_though_something_else_may_not_go_yet(harness):
     assert set(await list_findings(harness)) == {("grants", FindingKind.CONFIRMED)}
     await grants.tick(harness.plane)
     assert await list_findings(harness) == []
-    assert len(await harness.rows("subscription")) == 1
+    assert len(await harness.rows(SubscriptionRecord)) == 1

@@ -6,6 +6,7 @@ from tenure.app.leader import Leader, lease_of
 from tenure.app.safety import findings
 from tenure.app.tenancy import tokens
 from tenure.core.finding import FindingKind
+from tenure.core.records import LeaseRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import leases
@@ -30,7 +31,7 @@ async def test_leases_of_the_dead_go_and_those_of_leaders_stay(harness):
     assert (found.reconciler, found.kind, found.sightings) == ("leases", FindingKind.CONFIRMED, 2)
     assert (await leases.tick(harness.plane)).fixed == 0
     assert await findings.list_findings(harness.plane, OWNER) == []
-    names = [row["name"] for row in await harness.rows("lease")]
+    names = [row.name for row in await harness.rows(LeaseRecord)]
     assert {*lease_of(LEADERS), *lease_of("relay")} < {*names}
     assert len(names) == 4
 
@@ -43,9 +44,9 @@ async def test_a_holder_that_was_only_asleep_keeps_its_lease(harness, monkeypatc
     await asyncio.sleep(leases.RETENTION_SECONDS + 60)
     commit = harness.plane.store.commit
     (name,) = [
-        (row["name"],)
-        for row in await harness.rows("lease")
-        if row["until"] < harness.plane.store.now() - leases.RETENTION_SECONDS
+        (row.name,)
+        for row in await harness.rows(LeaseRecord)
+        if row.until < harness.plane.store.now() - leases.RETENTION_SECONDS
     ]
 
     async def just_before(change):
@@ -55,5 +56,5 @@ async def test_a_holder_that_was_only_asleep_keeps_its_lease(harness, monkeypatc
 
     monkeypatch.setattr(harness.plane.store, "commit", just_before)
     assert (await leases.tick(harness.plane)).fixed == 0
-    assert name[0] in [row["name"] for row in await harness.rows("lease")]
+    assert name[0] in [row.name for row in await harness.rows(LeaseRecord)]
     assert await findings.list_findings(harness.plane, OWNER) == []

@@ -8,6 +8,8 @@ from tenure.app.operations import commands as operations
 from tenure.app.safety import findings
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
+from tenure.core.records import OperationRecord
+from tenure.core.records.table import dict_of
 from tenure.reconcilers import operations as watched
 from tenure.testing.faults import Fault
 from tenure.testing.operators import by
@@ -42,8 +44,8 @@ async def test_what_is_stuck_or_abandoned_is_told_until_nothing_is_left(harness)
 @agent_test
 async def test_what_is_stuck_tells_what_is_there_as_it_is_recorded(harness):
     await harness.create_ready()
-    (row,) = await harness.rows("operation")
-    harness.disk.tables.rows["operation"][row["id"],].update(ended_at=None, state="STUCK")
+    (row,) = await harness.rows(OperationRecord)
+    harness.disk.tables.rows["operation"][row.id,].update(ended_at=None, state="STUCK")
     await watched.tick(harness.plane)
     (found,) = await run_and_list(harness)
     assert {one["step"]: one["state"] for one in found.body["left"]} == dict.fromkeys(
@@ -54,8 +56,8 @@ async def test_what_is_stuck_tells_what_is_there_as_it_is_recorded(harness):
 @agent_test
 async def test_an_operation_that_nobody_moves_is_told_and_woken(harness):
     await harness.create_ready()
-    (row,) = await harness.rows("operation")
-    kept = harness.disk.tables.rows["operation"][row["id"],]
+    (row,) = await harness.rows(OperationRecord)
+    kept = harness.disk.tables.rows["operation"][row.id,]
     kept.update(ended_at=None, state="RUNNING", due_at=kept["updated_at"])
     await watched.tick(harness.plane)
     assert await run_and_list(harness) == []
@@ -68,8 +70,8 @@ async def test_an_operation_that_nobody_moves_is_told_and_woken(harness):
 @agent_test
 async def test_an_operation_that_was_recorded_by_a_clock_set_back_since_is_told(harness):
     await harness.create_ready()
-    (row,) = await harness.rows("operation")
-    kept, now = harness.disk.tables.rows["operation"][row["id"],], harness.plane.store.now()
+    (row,) = await harness.rows(OperationRecord)
+    kept, now = harness.disk.tables.rows["operation"][row.id,], harness.plane.store.now()
     kept.update(ended_at=None, state="RUNNING", updated_at=now + 59.0, due_at=now + 86_400.0)
     assert (await watched.tick(harness.plane)).fixed == 0
     assert await run_and_list(harness) == [], "clocks differ"
@@ -94,8 +96,10 @@ async def test_what_is_over_is_settled_though_not_all_is_looked_at(harness):
     stuck = await harness.run_verb("delete")
     assert stuck.state == "STUCK"
     await harness.create_ready("beta")
-    row = next(one for one in await harness.rows("operation") if one["kind"] == "create_agent")
-    other = {**row, "id": "f" * 32, "ended_at": None, "state": "WAITING"}
+    row = next(
+        one for one in await harness.rows(OperationRecord) if one.plan_name == "create_agent"
+    )
+    other = {**dict_of(row), "id": "f" * 32, "ended_at": None, "state": "WAITING"}
     harness.disk.tables.rows["operation"]["f" * 32,] = other
     await watched.tick(harness.plane, limit=1)
     assert [one.body["operation"] for one in await run_and_list(harness)] == [stuck.id]

@@ -15,6 +15,7 @@ from tenure.core.errors import Conflict, Forbidden, Invalid
 from tenure.core.finding import FindingKind, finding_id
 from tenure.core.ids import resource_key
 from tenure.core.limits import PAGE_MAX
+from tenure.core.records import AuditRecord, FindingRecord, LeaseRecord, TombstoneRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import OwnedResource
 from tenure.ports.store import Change, Is, Set
@@ -47,7 +48,7 @@ async def left_behind(harness):
     for _ in range(3):
         await asyncio.sleep(40)
         await late_arrivals.tick(harness.plane)
-    assert await harness.rows("tombstone") == []
+    assert await harness.rows(TombstoneRecord) == []
     harness.world.things["runtime", thing.key.text] = thing
     return thing
 
@@ -244,11 +245,11 @@ async def test_a_plane_that_is_held_reports_and_deletes_nothing(harness):
 async def test_a_dry_run_says_what_it_sees_and_writes_nothing(harness):
     await harness.create_ready("alpha")
     thing = await left_behind(harness)
-    before = await harness.rows("finding")
+    before = await harness.rows(FindingRecord)
     term = Term(harness.plane, "orphans", dry_run=True)
     await orphans.tick(harness.plane, term=term)
     assert [seen.resource for seen in term.sightings] == [thing.key.text]
-    assert await harness.rows("finding") == before
+    assert await harness.rows(FindingRecord) == before
 
 
 @agent_test
@@ -325,8 +326,8 @@ async def test_the_lead_only_grows(harness):
         else:
             await asyncio.sleep(20)
     assert tokens == [1, 2, 3]
-    (row,) = [row for row in await harness.rows("lease") if row["name"] == lease_of(LEADERS)[0]]
-    assert row["token"] == 3
+    (row,) = [row for row in await harness.rows(LeaseRecord) if row.name == lease_of(LEADERS)[0]]
+    assert row.token == 3
     write = Set("lease", lease_of(LEADERS), {"until": 9e9})
     stale = Change("", (Is("lease", lease_of(LEADERS), {"token": 2}),), (write,))
     assert await harness.plane.store.commit(stale) is not None
@@ -432,8 +433,8 @@ async def test_what_our_records_do_not_know_goes_by_a_persons_word_alone(harness
     assert ("runtime", unknown.text) not in harness.world.things
     assert done.resolved_by == OWNER.principal
     assert await remove_resource(harness.plane, OWNER, found.id) == done, "twice is once"
-    (told,) = [row for row in await harness.rows("audit") if row["action"] == "finding.remove"]
-    assert unknown.text in told["body"]
+    (told,) = [row for row in await harness.rows(AuditRecord) if row.action == "finding.remove"]
+    assert unknown.text in told.body
 
 
 @agent_test

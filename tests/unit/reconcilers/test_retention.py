@@ -18,6 +18,15 @@ from tenure.app.safety import findings
 from tenure.app.safety.findings import Sighting
 from tenure.core.errors import Conflict, NotFound
 from tenure.core.finding import FindingKind
+from tenure.core.records import (
+    AuditRecord,
+    FindingRecord,
+    IdempotencyRecord,
+    IntentRecord,
+    JournalRecord,
+    OperationRecord,
+    TombstoneRecord,
+)
 from tenure.core.subscription import SubscriptionKind as Way
 from tenure.ports.store import Change, Drop, Row, Set
 from tenure.reconcilers import drift, late_arrivals, orphans, retention
@@ -39,7 +48,7 @@ from tests.unit.support.late_reconcilers import (
 
 async def kinds(harness):
     """The operations that are kept, by what they are."""
-    return sorted(str(row["kind"]) for row in await harness.rows("operation"))
+    return sorted(row.plan_name for row in await harness.rows(OperationRecord))
 
 
 async def known_rows(harness, uid):
@@ -62,8 +71,8 @@ async def kept_after_a_hundred_days(harness):
     uid = await run_lifecycle(harness)
     before, plane = await known_rows(harness, uid), with_later_clock(harness.plane, 100)
     await retention.tick(plane)
-    watched = {str(row["operation"]) for row in await harness.rows("tombstone")}
-    assert watched <= {str(row["id"]) for row in await harness.rows("operation")}
+    watched = {str(row.operation) for row in await harness.rows(TombstoneRecord)}
+    assert watched <= {row.id for row in await harness.rows(OperationRecord)}
     for _ in range(late_arrivals.ABSENCES_MIN):
         await late_arrivals.tick(plane)
     await retention.tick(plane)
@@ -74,10 +83,10 @@ async def kept_after_a_hundred_days(harness):
 async def test_an_operation_goes_when_nothing_that_it_made_can_be_there(harness):
     assert await kept_after_a_hundred_days(harness)
     assert await kinds(harness) == ["create_agent", "resume_agent"], "alpha holds what these made"
-    for table in ("journal", "intent"):
-        names = {row["operation"] for row in await harness.rows(table)}
+    for record in (JournalRecord, IntentRecord):
+        names = {row.operation for row in await harness.rows(record)}
         assert len(names) == 2
-    assert len(await harness.rows("audit")) == 5, "which is never shortened"
+    assert len(await harness.rows(AuditRecord)) == 5, "which is never shortened"
     assert (await harness.run_verb("delete")).state == "SUCCEEDED"
     assert harness.holders() == []
     assert await harness.create_ready("gone")
@@ -103,8 +112,8 @@ async def came_about_in_the_name_of_a_deleted_agent(harness, *, forgotten):
     for _ in range(late_arrivals.ABSENCES_MIN):
         await late_arrivals.tick(plane)
     await retention.tick(plane)
-    assert [row["agent"] for row in await harness.rows("operation")] == [uid]
-    assert await harness.rows("tombstone") == []
+    assert [row.agent for row in await harness.rows(OperationRecord)] == [uid]
+    assert await harness.rows(TombstoneRecord) == []
     if forgotten:
         await harness.plane.store.commit(Change("", (), (Drop("agent", (granter,)),)))
     made = []
@@ -158,7 +167,7 @@ async def nobody_watches(harness):
     for _ in range(3):
         await asyncio.sleep(40)
         await late_arrivals.tick(harness.plane)
-    assert await harness.rows("tombstone") == []
+    assert await harness.rows(TombstoneRecord) == []
 
 
 @agent_test
@@ -196,7 +205,7 @@ async def test_what_turns_up_while_its_operation_is_judged_keeps_it_until_it_is_
     drop = retention._drop
 
     async def after_a_look_at_orphans(*args):
-        if not await harness.rows("tombstone"):
+        if not await harness.rows(TombstoneRecord):
             fault(harness, "runtime", "remove", Fault.BUSY)
             await orphans.tick(harness.plane)
         return await drop(*args)
@@ -241,7 +250,7 @@ async def test_a_key_goes_after_a_day_and_an_operation_not_before_its_key(harnes
     plane = with_later_clock(harness.plane, 1.1)
     soon = Term(plane, "retention", retention=RetentionPeriods(operations=1.0))
     assert (await retention.tick(plane, term=soon)).fixed == 2
-    assert await harness.rows("idempotency") == []
+    assert await harness.rows(IdempotencyRecord) == []
     with pytest.raises(NotFound):
         await reads.get_operation(harness.plane, TENANT, again.id)
     assert len(await known_rows(harness, uid)) == 3
@@ -292,9 +301,9 @@ async def test_a_finding_goes_a_month_after_it_was_resolved(harness):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(harness.plane.store, "commit", just_before)
         await retention.tick(with_later_clock(harness.plane, 29))
-        assert len(await harness.rows("finding")) == 3
+        assert len(await harness.rows(FindingRecord)) == 3
         assert (await retention.tick(plane)).fixed == 1
-    left = {row["id"] for row in await harness.rows("finding")}
+    left = {row.id for row in await harness.rows(FindingRecord)}
     assert left == {rows[1].id, rows[2].id}, "what was seen again meanwhile stays"
 
 
@@ -309,7 +318,7 @@ async def test_more_than_one_look_can_do_is_done_by_the_next_and_soon(harness):
         assert (done.seen, done.fixed, done.retry_at) == (200, 200, harness.plane.store.now())
     assert (await retention.tick(harness.plane)).retry_at == harness.plane.store.now()
     assert (await retention.tick(harness.plane)).retry_at is None
-    assert await harness.rows("idempotency") == []
+    assert await harness.rows(IdempotencyRecord) == []
 
 
 @pytest.mark.parametrize(("over", "soon"), [(99, True), (10, True), (9, False)])
@@ -356,7 +365,7 @@ async def test_a_plane_that_is_held_tells_and_drops_nothing(harness):
     assert (await retention.tick(harness.plane, term=held)).fixed == 0
     (found,) = await findings.list_findings(harness.plane, CALLER)
     assert found.body["what"] == "10 or more idempotency keys are past their retention time"
-    assert len(await harness.rows("idempotency")) == 10
+    assert len(await harness.rows(IdempotencyRecord)) == 10
     assert (await retention.tick(harness.plane)).fixed == 10
     assert await findings.list_findings(harness.plane, CALLER) == []
 

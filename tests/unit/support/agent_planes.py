@@ -31,7 +31,7 @@ from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.core.roles import Caller, Role
 from tenure.plans.catalogue import Catalogue
-from tenure.ports.store import Change, Store, WakeHint
+from tenure.ports.store import Change, R, Store, WakeHint
 from tenure.testing.faults import FaultPoint
 from tenure.testing.loop import run
 
@@ -84,8 +84,8 @@ class AgentHarness(AgentCluster):
         """Wait, in virtual time, until the store's clock reaches this time."""
         await asyncio.sleep(max(0.0, at - self.plane.store.now()) + 0.001)
 
-    async def rows(self, table: str) -> list[Any]:
-        return list(await self.plane.store.list_rows(table, {}, limit=1_000))
+    async def rows(self, record: type[R]) -> list[R]:
+        return list(await self.plane.store.list_rows(record, {}, limit=1_000))
 
     def holders(self, agent: str = "") -> list[str]:
         """The providers that hold a resource of an agent."""

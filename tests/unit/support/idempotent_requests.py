@@ -12,7 +12,15 @@ from tenure.app.safety.findings import Sighting, report
 from tenure.core.agent import Verb
 from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
-from tenure.core.records import AuditRecord, JournalRecord, TokenRecord
+from tenure.core.records import (
+    AgentRecord,
+    AuditRecord,
+    JournalRecord,
+    QuotaRecord,
+    SubscriptionRecord,
+    TenancyRecord,
+    TokenRecord,
+)
 from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports.plane_rows import PLANE_ROW
 from tenure.ports.store import Change, Put, Row, Set
@@ -89,8 +97,10 @@ async def create_agent(face: FaceClient, caller: str, label: str) -> Subject:
     body = {"name": label, **WORKS}
 
     async def count() -> int:
-        rows = await face.plane.store.list_rows("agent", {"tenant": TENANTS[caller]}, limit=1_000)
-        return sum(row["name"] == label for row in rows)
+        rows = await face.plane.store.list_rows(
+            AgentRecord, {"tenant": TENANTS[caller]}, limit=1_000
+        )
+        return sum(row.name == label for row in rows)
 
     return Subject("/v1/agents", body, count, other_body={**body, "name": f"{label}-x"})
 
@@ -187,12 +197,14 @@ async def rotate_keys(face: FaceClient, caller: str, label: str) -> Subject:
     return Subject("/v1/keys:rotate", None, count)
 
 
-def setting(table: str, path: str, body: object, other: object) -> Prepare:
+def setting(
+    record: type[QuotaRecord | TenancyRecord], path: str, body: object, other: object
+) -> Prepare:
     """A setting whose row counts its changes."""
 
     async def revision(face: FaceClient, caller: str) -> int:
-        rows = await face.plane.store.list_rows(table, {"tenant": TENANTS[caller]}, limit=10)
-        return int(rows[0]["revision"]) if rows else 0  # type: ignore[arg-type]
+        rows = await face.plane.store.list_rows(record, {"tenant": TENANTS[caller]}, limit=10)
+        return rows[0].revision if rows else 0
 
     async def prepare(face: FaceClient, caller: str, label: str) -> Subject:
         before = await revision(face, caller)
@@ -284,7 +296,7 @@ async def create_subscription(face: FaceClient, caller: str, label: str) -> Subj
 
     async def count() -> int:
         said = {"tenant": TENANTS[caller], "name": label}
-        return await face.plane.store.count_rows("subscription", said)
+        return await face.plane.store.count_rows(SubscriptionRecord, said)
 
     return Subject("/v1/subscriptions", body, count, other_body={**body, "name": f"{label}-x"})
 
@@ -351,9 +363,11 @@ CASES: dict[str, Case] = {
     "DELETE /v1/tokens/{token}": Case(revoke_token),
     "POST /v1/keys:rotate": Case(rotate_keys, owner_only=True),
     "PUT /v1/quotas/agents": Case(
-        setting("quota", "/v1/quotas/agents", {"most": 900}, {"most": 901})
+        setting(QuotaRecord, "/v1/quotas/agents", {"most": 900}, {"most": 901})
     ),
-    "PUT /v1/tenant": Case(setting("tenancy", "/v1/tenant", {"strict": False}, {"strict": True})),
+    "PUT /v1/tenant": Case(
+        setting(TenancyRecord, "/v1/tenant", {"strict": False}, {"strict": True})
+    ),
     "POST /v1/findings/{finding}:resolve": Case(resolve_finding),
     "POST /v1/findings/{finding}:remove": Case(remove_resource),
     "POST /v1/findings:reconcile": Case(reconcile, owner_only=True),

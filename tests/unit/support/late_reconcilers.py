@@ -7,6 +7,7 @@ from tenure.app.operations import admission, reads
 from tenure.app.operations.admission import Accept
 from tenure.app.plane import Plane
 from tenure.core.plan import Plan
+from tenure.core.records import IdempotencyRecord, IntentRecord, JournalRecord, OperationRecord
 from tenure.ports.store import Change, Put, Row, Store
 from tenure.reconcilers import retention
 from tests.unit.support.scripted_planes import Script, step
@@ -47,13 +48,14 @@ async def on_any_store(plane: Plane) -> tuple[object, ...]:
     await plane.store.commit(Change("", (), keys(300)))
     future = with_later_clock(plane, 100)
     done = await retention.tick(future)
-    rows = {
-        table: await plane.store.list_rows(table, {}, limit=1_000)
-        for table in ("idempotency", "operation", "journal", "intent")
-    }
-    kinds = [row["kind"] for row in rows["operation"]]
-    left = {row["operation"] for row in (*rows["journal"], *rows["intent"])}
-    return done.fixed, kinds, len(rows["idempotency"]), left == {r["id"] for r in rows["operation"]}
+    store = plane.store
+    keys_left = await store.count_rows(IdempotencyRecord, {})
+    operations = await store.list_rows(OperationRecord, {}, limit=1_000)
+    journal = await store.list_rows(JournalRecord, {}, limit=1_000)
+    intents = await store.list_rows(IntentRecord, {}, limit=1_000)
+    left = {row.operation for row in journal} | {row.operation for row in intents}
+    kinds = [row.plan_name for row in operations]
+    return done.fixed, kinds, keys_left, left == {row.id for row in operations}
 
 
 PLANS = (

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from tenure.core.audit import first_broken
 from tenure.core.errors import Defect
-from tenure.core.records import AuditRecord, OperationRecord
+from tenure.core.records import AgentNameRecord, AgentRecord, AuditRecord, OperationRecord
 from tenure.ports.store import ChainHash, Is, Next, Put, Store
 from tenure.testing.contracts.store_rows import Names, operation, scenario
 
@@ -28,6 +28,12 @@ def entry(action: str) -> Put:
 def values(rows: Sequence[AuditRecord]) -> list[list[Any]]:
     """Rows as the chain reads them."""
     return [list(row) for row in rows]
+
+
+class NoRecord(NamedTuple):
+    """A tuple that is the record of no table."""
+
+    id: str
 
 
 class ChainPromises:
@@ -107,15 +113,16 @@ class ChainPromises:
             ]
         ]  # fmt: skip
         await store.commit(change(*names, operation("a"), operation("b", ended_at=4.0)))
-        page = await store.list_rows("agent_name", {"tenant": "n"}, after=("n", "a"), limit=1)
-        assert list(page) == [{"tenant": "n", "name": "b", "agent": "1"}]
-        ones = await store.list_rows("agent_name", {"agent": "1"})
-        assert [(row["tenant"], row["name"]) for row in ones] == [
+        page = await store.list_rows(AgentNameRecord, {"tenant": "n"}, after=("n", "a"), limit=1)
+        assert list(page) == [AgentNameRecord("n", "b", "1")]
+        ones = await store.list_rows(AgentNameRecord, {"agent": "1"})
+        assert [(row.tenant, row.name) for row in ones] == [
             ("n", "b"), ("n", "c"), ("s", "b"),
         ]  # fmt: skip
-        assert await store.count_rows("agent_name", {"tenant": "n", "agent": "1"}) == 2
+        assert await store.count_rows(AgentNameRecord, {"tenant": "n", "agent": "1"}) == 2
         open_ones = await store.list_rows(OperationRecord, {"ended_at": None})
         assert [row.id for row in open_ones] == ["a"]
-        for ask in (store.list_rows("nothing", {}), store.count_rows("agent", {"size": 1})):
-            with pytest.raises(Defect):
-                await ask
+        with pytest.raises(Defect):
+            await store.list_rows(NoRecord, {})
+        with pytest.raises(Defect):
+            await store.count_rows(AgentRecord, {"size": 1})

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
 from tenure.core.events import EPOCH_SPAN
 from tenure.core.limits import POSITION_MAX
-from tenure.core.records import OperationRecord, OutboxRecord
+from tenure.core.records import CursorRecord, OperationRecord, OutboxRecord
 from tenure.ports.store import Drop, Generated, Next, Put, Row, Set, Store, TenantEvents, Value
 from tenure.testing.contracts.store_rows import (
     Names,
@@ -192,8 +192,9 @@ class ReadPromises:
         fresh["position"] = Next("outbox")
         await store.commit(change(Put("cursor", ("mine",), fresh)))
         await store.commit(change(event("later")))
-        mine = cast(Row, await store.find("cursor", ("mine",)))
-        after = await store.list_events(after=cast(int, mine["position"]))
+        mine = await store.find(CursorRecord, ("mine",))
+        assert mine is not None
+        after = await store.list_events(after=mine.position)
         assert [one.type for one in after] == ["later"]
 
     @scenario

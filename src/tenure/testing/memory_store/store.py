@@ -14,12 +14,10 @@ from typing import Any, assert_never
 from tenure.core.errors import CommitUnknown, Defect, StoreClosed, StoreError, TenureError
 from tenure.core.events import in_epoch
 from tenure.core.records import (
-    RECORD_NAMED,
     IntentRecord,
     JournalRecord,
     OperationRecord,
     OutboxRecord,
-    dict_of,
     table_of,
 )
 from tenure.ports.clock import Clock
@@ -142,17 +140,14 @@ class MemoryStore:
         self._use()
         return change_id != "" and change_id in self.tables.changes
 
-    async def find(self, record: Any, key: Key) -> Any:
+    async def find(self, record: type[R], key: Key) -> R | None:
         """Copy one row."""
         self._use()
-        if isinstance(record, str):
-            found = await self.find(RECORD_NAMED.get(record), key)
-            return None if found is None else dict_of(found)
         table = table_of(record)
         row = self.tables.rows[table.name].get(key)
         if row is None:
             return None
-        return record(*(row[name] for name in table.key + table.columns))
+        return tuple.__new__(record, [row[name] for name in table.key + table.columns])
 
     async def load(self, operation: str) -> LoadedOperation | None:
         """Copy three tables' rows at once."""
@@ -261,17 +256,14 @@ class MemoryStore:
         return found
 
     async def list_rows(
-        self, record: Any, columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
-    ) -> Any:
+        self, record: type[R], columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Sequence[R]:
         """Copy one page."""
-        if isinstance(record, str):
-            found = self._select(RECORD_NAMED.get(record), columns, after)[:limit]
-            return [dict(row) for row in found]
         return _records(record, self._select(record, columns, after)[:limit])
 
-    async def count_rows(self, record: Any, columns: Mapping[str, Value]) -> int:
+    async def count_rows(self, record: type[tuple[Any, ...]], columns: Mapping[str, Value]) -> int:
         """Count them."""
-        return len(self._select(RECORD_NAMED.get(record, record), columns, ()))
+        return len(self._select(record, columns, ()))
 
     def _select(self, record: Any, columns: Mapping[str, Value], after: Key) -> list[Row]:
         self._use()

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 from tenure.adapters.clock.system import SystemEntropy
 from tenure.adapters.store import postgres, sqlite
 from tenure.core.errors import TenureError
-from tenure.core.records import TABLES
+from tenure.core.records import RECORD_NAMED, TABLES
+from tenure.core.records.table import dict_of
 from tenure.ports.store import (
     AtLeast,
     Below,
@@ -247,7 +248,11 @@ async def compare_with_server(story: Any, url: str) -> None:
         room[0] = postgres.RESERVE_BYTES - full
 
     from_server = await play(served, fill_server, clock, story)
-    rows = {table: await served.list_rows(table, {}, limit=1000) for table in TABLES}
+    records: dict[str, Any] = RECORD_NAMED
+    rows = {
+        table: [dict_of(row) for row in await served.list_rows(record, {}, limit=1000)]
+        for table, record in records.items()
+    }
     await served.close()
     clock = StoppedClock()
     in_memory = memory_store.build(clock=clock)
@@ -267,7 +272,7 @@ async def compare_with_server(story: Any, url: str) -> None:
 
 
 def _without_numbers(events: Any) -> list[list[Any]]:
-    return sorted([value for name, value in row.items() if name != "position"] for row in events)
+    return sorted(list(row[1:]) for row in events)
 
 
 @pytest.mark.timeout(300)

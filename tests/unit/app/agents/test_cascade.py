@@ -24,7 +24,7 @@ from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict, LimitExceeded
 from tenure.core.limits import OWNERS_MAX
-from tenure.core.records import AgentRecord
+from tenure.core.records import AgentNameRecord, AgentRecord, EdgeRecord
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Change, Put
 from tenure.testing.faults import Fault
@@ -98,8 +98,8 @@ async def create_graph(harness, count, owns):
 
 
 async def standing(harness, uids):
-    rows = [await harness.plane.store.find("agent", (uid,)) for uid in uids]
-    return {number for number, row in enumerate(rows) if row["state"] != AgentState.DELETED}
+    rows = [await harness.plane.store.find(AgentRecord, (uid,)) for uid in uids]
+    return {number for number, row in enumerate(rows) if row.state != AgentState.DELETED}
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -123,10 +123,10 @@ def test_a_small_graph_ends_as_the_reference_says(seed):
         assert await standing(harness, uids) == wanted
         kept = {uids[number] for number in wanted}
         assert {thing.key.agent for thing in harness.world.things.values()} == kept
-        rows = await harness.rows("edge")
-        left = {(row["owner"], row["target"]) for row in rows if row["kind"] == EdgeKind.AGENT}
+        rows = await harness.rows(EdgeRecord)
+        left = {(row.owner, row.target) for row in rows if row.kind == EdgeKind.AGENT}
         assert left == {(uids[a], uids[b]) for a, b in owns if a in wanted and b in wanted}
-        others = [(row["kind"], row["owner"]) for row in rows if row["kind"] != EdgeKind.AGENT]
+        others = [(row.kind, row.owner) for row in rows if row.kind != EdgeKind.AGENT]
         assert sorted(others) == sorted((EdgeKind.CREDENTIAL, uid) for uid in kept)
         assert await harness.violations() == []
 
@@ -185,7 +185,7 @@ def test_no_child_is_made_under_an_owner_that_is_going(seed):
         await harness.wait_for(answers[1])
         await asyncio.sleep(60)
         assert harness.world.things == {}, answers[0]
-        assert isinstance(answers[0], Conflict) or await harness.rows("agent_name") == []
+        assert isinstance(answers[0], Conflict) or await harness.rows(AgentNameRecord) == []
 
     run(seed, play)
 

@@ -23,7 +23,13 @@ from tenure.core.errors import (
     PreconditionFailed,
 )
 from tenure.core.operation import OperationState
-from tenure.core.records import OperationRecord
+from tenure.core.records import (
+    AgentNameRecord,
+    AgentRecord,
+    AuditRecord,
+    OperationRecord,
+    ReservationRecord,
+)
 from tenure.testing.faults import Fault
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import (
@@ -66,8 +72,8 @@ async def test_a_life_from_create_to_delete_leaves_nothing_but_its_history(harne
         assert await harness.violations() == []
     assert harness.world.things == {}
     assert await agent_views.list_resources(harness.plane, CALLER, uid) == []
-    assert len(await harness.rows("operation")) == 6
-    assert len(await harness.rows("audit")) == 6
+    assert len(await harness.rows(OperationRecord)) == 6
+    assert len(await harness.rows(AuditRecord)) == 6
 
 
 @agent_test
@@ -139,7 +145,7 @@ async def test_of_fifty_creates_of_one_name_one_wins(harness):
     refused = [answer for answer in answers if isinstance(answer, Conflict)]
     assert {answer.code for answer in refused} == {"name_taken"}
     assert (await harness.wait_for(winner)).state == SUCCEEDED
-    assert len(await harness.rows("agent")) == len(await harness.rows("reservation")) == 1
+    assert len(await harness.rows(AgentRecord)) == len(await harness.rows(ReservationRecord)) == 1
     assert await harness.violations() == []
 
 
@@ -174,8 +180,8 @@ async def test_a_create_replaces_one_that_has_failed_under_a_new_uid(harness):
     )
     uid = await harness.create_ready()
     assert uid != failed.agent
-    old = await harness.plane.store.find("agent", (failed.agent,))
-    assert (old["state"], old["spec"]) == (AgentState.DELETED, None)
+    old = await harness.plane.store.find(AgentRecord, (failed.agent,))
+    assert (old.state, old.spec) == (AgentState.DELETED, None)
     told = [
         row.type
         for row in await harness.plane.store.list_events(limit=100)
@@ -226,7 +232,7 @@ async def test_fifty_requests_with_one_key_are_one_operation(harness):
     ]
     answers = await asyncio.gather(*asked)
     assert len({answer.id for answer in answers}) == 1
-    assert len(await harness.rows("operation")) == 1
+    assert len(await harness.rows(OperationRecord)) == 1
     await harness.wait_for(answers[0])
     deletes = await asyncio.gather(
         *(
@@ -287,7 +293,7 @@ async def test_a_key_answers_with_its_operation_after_the_agent_is_deleted(harne
     )
     assert again.id == deleted.id
     assert harness.world.things == {}
-    assert await harness.rows("agent_name") == []
+    assert await harness.rows(AgentNameRecord) == []
 
 
 @agent_test
@@ -353,7 +359,7 @@ async def test_a_viewer_changes_nothing(harness):
     ):
         with pytest.raises(Forbidden):
             await asked
-    assert len(await harness.rows("operation")) == 1
+    assert len(await harness.rows(OperationRecord)) == 1
 
 
 @agent_test
@@ -361,7 +367,7 @@ async def test_what_the_runtime_cannot_enforce_is_refused_with_its_sentence(harn
     runtime = {"command": ["agent"], "network": {"egress": ["example.org"]}}
     with pytest.raises(Invalid, match=r"runtime\.network"):
         await agents.create_agent(harness.plane, CALLER, spec_of("alpha", runtime=runtime))
-    assert await harness.rows("agent") == []
+    assert await harness.rows(AgentRecord) == []
 
 
 @agent_test
@@ -431,7 +437,7 @@ async def test_another_tenants_agent_is_as_absent_as_one_that_never_was(harness)
 @agent_test
 async def test_another_tenants_operation_is_invisible(harness):
     await harness.create_ready()
-    (operation,) = [row["id"] for row in await harness.rows("operation")]
+    (operation,) = [row.id for row in await harness.rows(OperationRecord)]
     for ask in (reads.get_operation, reads.wait):
         with pytest.raises(NotFound):
             await ask(harness.plane, "elsewhere", operation)

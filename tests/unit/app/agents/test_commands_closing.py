@@ -19,6 +19,7 @@ from tenure.core.errors import (
 )
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
+from tenure.core.records import AgentNameRecord, AgentRecord, OperationRecord
 from tenure.ports.store import WakeHint
 from tenure.testing.faults import Fault
 from tenure.testing.operators import by
@@ -181,7 +182,7 @@ async def test_no_third_operation_waits_behind_a_second(harness):
     deleted = await agents.delete_agent(harness.plane, CALLER, "alpha")
     for ask in (agents.delete_agent, agents.stop_agent, agents.suspend_agent):
         refused = await refusal(ask(harness.plane, CALLER, "alpha"), "operation_in_progress")
-        assert refused.holder in {deleted.id, (await harness.rows("operation"))[0]["id"]}
+        assert refused.holder in {deleted.id, (await harness.rows(OperationRecord))[0].id}
 
 
 @agent_test
@@ -299,8 +300,8 @@ async def test_a_closing_that_ends_before_its_turn_was_recorded_knows_how_the_ag
     await asyncio.sleep(0.005)
     deleted = await agents.delete_agent(harness.plane, CALLER, "alpha")
     for _ in range(100):
-        row = await harness.plane.store.find("agent", (deleted.agent,))
-        if row["operation"] == deleted.id:
+        row = await harness.plane.store.find(AgentRecord, (deleted.agent,))
+        if row.operation == deleted.id:
             break
         await asyncio.sleep(0.001)
     kept = (await harness.plane.store.load(deleted.id)).operation
@@ -321,11 +322,11 @@ async def test_a_stop_that_is_given_up_before_its_turn_leaves_the_lock_alone(har
         fault(harness, "credentials", "close_agent", Fault.BUSY, nth)
     stopped = await agents.stop_agent(harness.plane, CALLER, "alpha")
     assert (await harness.wait_for(stopped)).state == OperationState.STUCK
-    row = await harness.plane.store.find("agent", (stopped.agent,))
-    assert (row["operation"], row["next"]) == (resumed.id, stopped.id)
+    row = await harness.plane.store.find(AgentRecord, (stopped.agent,))
+    assert (row.operation, row.next) == (resumed.id, stopped.id)
     await operations.abandon(harness.plane, by("an operator"), stopped.id)
-    row = await harness.plane.store.find("agent", (stopped.agent,))
-    assert (row["operation"], row["next"]) == (resumed.id, None)
+    row = await harness.plane.store.find(AgentRecord, (stopped.agent,))
+    assert (row.operation, row.next) == (resumed.id, None)
 
 
 # --- what an agent owns ---------------------------------------------------------------------------
@@ -340,7 +341,7 @@ async def test_a_delete_takes_what_the_agent_owns_along(harness):
     for uid in (child, grandchild):
         assert await harness.agent_state(uid) is AgentState.DELETED
     assert harness.world.things == {}
-    assert await harness.rows("agent_name") == []
+    assert await harness.rows(AgentNameRecord) == []
     assert await harness.violations() == []
 
 
@@ -362,8 +363,8 @@ async def test_a_child_and_the_delete_of_its_parent_do_not_pass_each_other(harne
         gone = agents.delete_agent(harness.plane, CALLER, name)
         both = [child, gone] if number % 2 else [gone, child]
         await asyncio.gather(*both, return_exceptions=True)
-    for row in await harness.rows("operation"):
-        await reads.wait(harness.plane, TENANT, row["id"], seconds=60.0)
+    for row in await harness.rows(OperationRecord):
+        await reads.wait(harness.plane, TENANT, row.id, seconds=60.0)
     await asyncio.sleep(5)
     assert await harness.violations() == []
     assert harness.world.things == {}
@@ -379,8 +380,8 @@ async def test_a_child_whose_delete_was_cancelled_is_asked_again(harness):
     deleted = await agents.delete_agent(harness.plane, CALLER, "alpha", drain_seconds=0.0)
     await asyncio.sleep(0.5)
     (asked,) = [
-        row["id"] for row in await harness.rows("operation")
-        if row["agent"] == child and row["kind"] == "delete_agent"
+        row.id for row in await harness.rows(OperationRecord)
+        if row.agent == child and row.plan_name == "delete_agent"
     ]  # fmt: skip
     await operations.cancel(harness.plane, by("someone"), asked)
     assert (await harness.wait_for(deleted)).state == SUCCEEDED

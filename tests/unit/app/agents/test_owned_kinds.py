@@ -15,7 +15,7 @@ from tenure.app.leader import Leader
 from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Invalid
-from tenure.core.records import EdgeRecord, key_of
+from tenure.core.records import AgentRecord, EdgeRecord, SubscriptionRecord, key_of
 from tenure.core.subscription import SubscriptionKind
 from tenure.ports.store import Change, Put
 from tenure.reconcilers import grants
@@ -31,7 +31,7 @@ async def subscribe(harness, caller=CALLER, name="mine", **more):
 
 
 async def subscriptions_left(harness):
-    return sorted(row["name"] for row in await harness.rows("subscription"))
+    return sorted(row.name for row in await harness.rows(SubscriptionRecord))
 
 
 @agent_test
@@ -50,13 +50,11 @@ async def test_what_an_agent_subscribed_to_goes_with_it_or_to_its_heir(harness):
     assert fates == [f"reassign:{heir}", "revoke"]
     await harness.run_verb("delete", "maker")
     assert await subscriptions_left(harness) == ["another", "kept"]
-    owners = [
-        (r["owner"], r["target"]) for r in await harness.rows("edge") if r["kind"] == "webhook"
-    ]
+    owners = [(r.owner, r.target) for r in await harness.rows(EdgeRecord) if r.kind == "webhook"]
     assert owners == [(heir, kept)]
     await harness.run_verb("delete", "heir")
     assert await subscriptions_left(harness) == ["another"]
-    assert await harness.rows("edge") == []
+    assert await harness.rows(EdgeRecord) == []
 
 
 @agent_test
@@ -89,7 +87,7 @@ async def test_what_an_heir_has_already_it_has_once(harness):
     await harness.run_verb("delete", "maker")
     assert await subscriptions_left(harness) == ["kept"]
     await subscriptions.delete_subscription(harness.plane, CALLER, kept)
-    assert [row["kind"] for row in await harness.rows("edge")] == [EdgeKind.CREDENTIAL]
+    assert [row.kind for row in await harness.rows(EdgeRecord)] == [EdgeKind.CREDENTIAL]
 
 
 @agent_test
@@ -100,8 +98,8 @@ async def test_nobody_subscribes_below_or_to_an_agent_that_is_going(harness):
     await agents.delete_agent(harness.plane, CALLER, "alpha", drain_seconds=60.0)
     await refusal(subscribe(harness, asking), "wrong_state")
     await refusal(subscribe(harness, agent="alpha"), "wrong_state")
-    assert await harness.rows("subscription") == []
-    assert {row["kind"] for row in await harness.rows("edge")} == {EdgeKind.CREDENTIAL}
+    assert await harness.rows(SubscriptionRecord) == []
+    assert {row.kind for row in await harness.rows(EdgeRecord)} == {EdgeKind.CREDENTIAL}
 
 
 @agent_test
@@ -119,17 +117,17 @@ async def test_who_changes_while_somebody_subscribes_is_looked_at_again(harness,
     monkeypatch.setattr(harness.plane.store, "commit", just_before)
     await subscribe(harness, agent="alpha")
     assert await harness.agent_state() is AgentState.SUSPENDED
-    (edge,) = [row for row in await harness.rows("edge") if row["kind"] == EdgeKind.WEBHOOK]
-    assert edge["target"] == (await harness.rows("subscription"))[0]["id"]
+    (edge,) = [row for row in await harness.rows(EdgeRecord) if row.kind == EdgeKind.WEBHOOK]
+    assert edge.target == (await harness.rows(SubscriptionRecord))[0].id
 
 
 @agent_test
 async def test_a_create_that_fails_leaves_no_edge_to_what_was_never_registered(harness):
     fault(harness, "runtime", "ensure", Fault.REFUSED)
     asked = await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
-    assert [row["kind"] for row in await harness.rows("edge")] == [EdgeKind.CREDENTIAL]
+    assert [row.kind for row in await harness.rows(EdgeRecord)] == [EdgeKind.CREDENTIAL]
     assert (await harness.wait_for(asked)).state == "COMPENSATED"
-    assert await harness.rows("edge") == []
+    assert await harness.rows(EdgeRecord) == []
 
 
 @agent_test
@@ -141,12 +139,12 @@ async def test_what_is_about_a_deleted_agent_goes_though_its_event_was_lost(harn
     await harness.run_verb("delete")
     assert (await grants.tick(harness.plane)).fixed == 0, "it is to be told first"
     assert await subscriptions_left(harness) == ["mine"]
-    row = await harness.plane.store.find("agent", (uid,))
+    row = await harness.plane.store.find(AgentRecord, (uid,))
     assert row is not None
-    await harness.loop_until(float(str(row["updated_at"])) + subscriptions.LAST_EVENT_SECONDS + 1)
+    await harness.loop_until(float(str(row.updated_at)) + subscriptions.LAST_EVENT_SECONDS + 1)
     assert (await grants.tick(harness.plane)).fixed == 1
     assert await subscriptions_left(harness) == []
-    assert await harness.rows("edge") == []
+    assert await harness.rows(EdgeRecord) == []
 
 
 @agent_test
@@ -171,7 +169,7 @@ async def test_an_edge_to_a_subscription_that_is_not_there_ends_alone(harness):
     edge = edge_rows.put_edge(CALLER.tenant, maker, EdgeKind.WEBHOOK, "nowhere", now=0.0)
     await harness.plane.store.commit(Change("", (), (edge,)))
     await harness.run_verb("delete", "maker")
-    assert await harness.rows("edge") == []
+    assert await harness.rows(EdgeRecord) == []
 
 
 @agent_test
@@ -222,7 +220,7 @@ async def test_an_agent_that_closes_while_it_is_given_away_is_looked_at_again(ha
         "wrong_state",
     )
     assert suspended
-    assert [row for row in await harness.rows("edge") if row["kind"] == EdgeKind.AGENT] == []
+    assert [row for row in await harness.rows(EdgeRecord) if row.kind == EdgeKind.AGENT] == []
 
 
 def test_every_kind_of_edge_has_a_row_that_says_how_it_ends():

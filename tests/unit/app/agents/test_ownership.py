@@ -14,6 +14,7 @@ from tenure.app.operations import reads
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict, NotFound
 from tenure.core.operation import OperationState
+from tenure.core.records import AgentRecord, EdgeRecord, SubscriptionRecord
 from tenure.core.subscription import SubscriptionKind
 from tenure.ports.store import Change, Set
 from tenure.testing.faults import Fault
@@ -55,9 +56,9 @@ async def own(harness, owner, target, on_delete="revoke"):
 
 async def owned_agents(harness):
     """Who owns whom, by name."""
-    names = {row["uid"]: row["name"] for row in await harness.rows("agent")}
-    rows = [row for row in await harness.rows("edge") if row["kind"] == EdgeKind.AGENT]
-    return sorted((names[row["owner"]], names[row["target"]]) for row in rows)
+    names = {row.uid: row.name for row in await harness.rows(AgentRecord)}
+    rows = [row for row in await harness.rows(EdgeRecord) if row.kind == EdgeKind.AGENT]
+    return sorted((names[row.owner], names[row.target]) for row in rows)
 
 
 @agent_test
@@ -170,4 +171,4 @@ async def test_another_tenants_subscription_is_nobodys_to_own(harness):
     edge = edge_rows.put_edge(STRANGER.tenant, stranger.agent, EdgeKind.WEBHOOK, theirs, now=0.0)
     await harness.plane.store.commit(Change("", (), (edge,)))  # as an earlier release let them
     await harness.run_verb("delete", "maker")
-    assert await harness.rows("subscription") == []
+    assert await harness.rows(SubscriptionRecord) == []

@@ -11,6 +11,7 @@ from tenure.app.operations import commands as operations
 from tenure.core.agent import AgentState
 from tenure.core.errors import Defect
 from tenure.core.operation import OperationState
+from tenure.core.records import AgentRecord, OperationRecord
 from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import agent_test
@@ -124,9 +125,9 @@ async def test_what_an_agent_owns_is_asked_for_once(harness):
         assert sorted(left) == ["beta", "gamma"]
     await asyncio.sleep(10)
     assert (await api_of(harness).delete_owned(uid, "an operation")).left == []
-    asked = [row for row in await harness.rows("operation") if row["kind"] == "delete_agent"]
+    asked = [row for row in await harness.rows(OperationRecord) if row.plan_name == "delete_agent"]
     assert len(asked) == 2
-    assert {row["principal"] for row in asked} == {"operation an operation"}
+    assert {row.principal for row in asked} == {"operation an operation"}
 
 
 @agent_test
@@ -137,7 +138,7 @@ async def test_a_child_that_is_held_by_others_is_left_until_the_next_look(harnes
     stuck = await harness.run_verb("delete", "beta")
     assert stuck.state == OperationState.STUCK
     assert (await api_of(harness).delete_owned(uid, "an operation")).left == ["beta"]
-    assert (await harness.plane.store.find("agent", (child,)))["next"] is None
+    assert (await harness.plane.store.find(AgentRecord, (child,))).next is None
 
 
 @agent_test

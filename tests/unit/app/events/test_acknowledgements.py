@@ -18,6 +18,7 @@ from tenure.app.operations import reads
 from tenure.app.tenancy import audit
 from tenure.core.errors import Forbidden, Invalid, NotFound, Unavailable
 from tenure.core.operation import OperationState
+from tenure.core.records import AwaitedRecord, CursorRecord, SubscriptionRecord
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Outgoing
@@ -168,8 +169,8 @@ async def test_a_subscriber_is_deleted_though_only_a_newer_release_can_release_i
     )
     assert await acknowledgements.close_stale_waits(harness.plane, CALLER) == 0
     assert await acknowledgements.close_stale_waits(newer, CALLER) == 1
-    (row,) = [row for row in await harness.rows("awaited") if row["operation"] == theirs.id]
-    assert row["acknowledged_at"] is not None
+    (row,) = [row for row in await harness.rows(AwaitedRecord) if row.operation == theirs.id]
+    assert row.acknowledged_at is not None
 
 
 @agent_test
@@ -182,13 +183,13 @@ async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_
 
     async def read_too_early(*args, **more):
         ground = await read(*args, **more)
-        if await harness.plane.store.find("subscription", (subscription,)):
+        if await harness.plane.store.find(SubscriptionRecord, (subscription,)):
             await subscriptions.delete_subscription(harness.plane, CALLER, subscription)
         return ground
 
     monkeypatch.setattr(acknowledgements, "await_subscribers", read_too_early)
     assert (await harness.run_verb("suspend")).state == OperationState.SUCCEEDED
-    assert await harness.rows("awaited") == []
+    assert await harness.rows(AwaitedRecord) == []
 
 
 @agent_test
@@ -204,8 +205,8 @@ async def test_what_is_accepted_while_one_is_deleted_does_not_wait_for_it(harnes
 
     monkeypatch.setattr(ownership, "owners_of", just_before)
     await subscriptions.delete_subscription(harness.plane, CALLER, subscription)
-    (row,) = await harness.rows("awaited")
-    assert row["acknowledged_at"] is not None
+    (row,) = await harness.rows(AwaitedRecord)
+    assert row.acknowledged_at is not None
     assert (await harness.wait_for(accepted[0])).state == OperationState.SUCCEEDED
 
 
@@ -267,11 +268,11 @@ async def test_a_cancelled_operation_waits_for_nobody(harness):
     await operations.cancel(harness.plane, by("someone"), asked.id)
     await harness.wait_for(asked)
     assert await harness.create_ready("beta")
-    assert await harness.rows("awaited")
+    assert await harness.rows(AwaitedRecord)
     event = Outgoing("1", TENANT, asked.agent, asked.id, "agent.ready", 1, b"{}")
     for _ in range(2):
         await REACTIONS["close-waits"].react(harness.plane, event)
-    assert await harness.rows("awaited") == []
+    assert await harness.rows(AwaitedRecord) == []
 
 
 @agent_test
@@ -322,4 +323,4 @@ async def test_what_is_about_a_deleted_agent_alone_goes_with_it(harness):
             await reaction.react(harness.plane, event)
     left = await subscriptions.list_subscriptions(harness.plane, CALLER)
     assert [one.name for one in left] == ["all"]
-    assert [row["destination"] for row in await harness.rows("cursor")] == [left[0].id]
+    assert [row.destination for row in await harness.rows(CursorRecord)] == [left[0].id]

@@ -14,6 +14,17 @@ from tenure.app.events.reactions import REACTIONS
 from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.core.errors import Conflict, Invalid, NotFound
 from tenure.core.limits import IDEMPOTENCY_SECONDS, SUBSCRIPTIONS_MAX
+from tenure.core.records import (
+    AuditRecord,
+    CursorRecord,
+    IdempotencyRecord,
+    LetterRecord,
+    ParkedRecord,
+    ReservationRecord,
+    SubscriptionRecord,
+    key_of,
+)
+from tenure.core.records.table import dict_of
 from tenure.core.roles import Caller, Role
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.relay import Relay
@@ -105,7 +116,7 @@ async def many_at_once(harness, with_guard):
     refused = [one for one in answers if isinstance(one, Conflict)]
     assert {one.code for one in refused} <= {"quota_exceeded"}
     assert (len(refused) == 40) is with_guard
-    assert (len(await harness.rows("subscription")) == SUBSCRIPTIONS_MAX) is with_guard
+    assert (len(await harness.rows(SubscriptionRecord)) == SUBSCRIPTIONS_MAX) is with_guard
 
 
 @agent_test
@@ -159,8 +170,8 @@ async def test_the_same_key_makes_one_subscription_and_shows_the_same_secret(har
     asked = (ask(plane, CALLER, HOOK, idempotency_key=ONCE) for _ in range(20))
     answers = await asyncio.gather(*asked)
     assert len({(view.id, secret) for view, secret in answers}) == 1
-    assert len(await harness.rows("subscription")) == len(await harness.rows("cursor")) == 1
-    lines = [row for row in await harness.rows("audit") if row["action"] == "subscription.create"]
+    assert len(await harness.rows(SubscriptionRecord)) == len(await harness.rows(CursorRecord)) == 1
+    lines = [row for row in await harness.rows(AuditRecord) if row.action == "subscription.create"]
     assert len(lines) == 1
     with pytest.raises(Conflict, match="another request") as refused:
         await ask(plane, CALLER, HOOK._replace(name="m"), idempotency_key=ONCE)
@@ -193,7 +204,7 @@ async def test_a_key_is_good_for_a_day_and_makes_nothing_again_after_a_delete(ha
     await subscriptions.delete_subscription(harness.plane, CALLER, first.id)
     again, _ = await ask(harness.plane, CALLER, asked, idempotency_key=ONCE)
     assert again == first
-    assert await harness.rows("subscription") == []
+    assert await harness.rows(SubscriptionRecord) == []
     scope = (TENANT, CALLER.principal, "subscriptions", ONCE)
     older = Set("idempotency", scope, {"answer": None})  # as the release before has written it
     await harness.plane.store.commit(Change("", (), (older,)))
@@ -226,7 +237,7 @@ async def test_a_rotation_that_is_told_twice_leaves_the_secret_that_receivers_kn
     assert (await ask(plane, CALLER, HOOK, idempotency_key=ONCE))[1] == known
     late, secret = await rotate(plane, CALLER, view.id, idempotency_key=ONCE)
     assert (late.id, {secret}) == (view.id, new)
-    rows = str(await harness.rows("idempotency"))
+    rows = str(await harness.rows(IdempotencyRecord))
     assert known not in rows
     assert secret not in rows
 
@@ -243,10 +254,10 @@ async def test_its_letters_go_with_it(harness):
     await deliver_all(Relay(harness.plane, buses=buses))
     shown = await subscriptions.get_subscription(harness.plane, CALLER, view.id)
     assert shown.parked == 1
-    assert len(await harness.rows("letter")) > 1
+    assert len(await harness.rows(LetterRecord)) > 1
     await subscriptions.delete_subscription(harness.plane, CALLER, view.id)
-    assert await harness.rows("letter") == [] == await harness.rows("parked")
-    assert view.id not in [row["destination"] for row in await harness.rows("cursor")]
+    assert await harness.rows(LetterRecord) == [] == await harness.rows(ParkedRecord)
+    assert view.id not in [row.destination for row in await harness.rows(CursorRecord)]
 
 
 @agent_test
@@ -272,11 +283,11 @@ async def test_a_place_is_given_back_only_of_an_agent_that_is_not_there(harness)
     event = Outgoing("1", TENANT, uid, "", "agent.deleted", 1, b"{}")
     react = REACTIONS["release-quota"].react
     await react(harness.plane, event)
-    assert len(await harness.rows("reservation")) == 1
-    (kept,) = await harness.rows("reservation")
+    assert len(await harness.rows(ReservationRecord)) == 1
+    (kept,) = await harness.rows(ReservationRecord)
     await harness.run_verb("delete")
-    assert await harness.rows("reservation") == []
+    assert await harness.rows(ReservationRecord) == []
     await react(harness.plane, event)
-    harness.disk.tables.rows["reservation"][TENANT, "agents", uid] = kept  # as if that were lost
+    harness.disk.tables.rows["reservation"][key_of(kept)] = dict_of(kept)  # as if that were lost
     await react(harness.plane, event)
-    assert await harness.rows("reservation") == []
+    assert await harness.rows(ReservationRecord) == []

@@ -10,6 +10,7 @@ from tenure.app.safety.pause import GENERATIONS_PER_EPOCH
 from tenure.core.agent import AgentState
 from tenure.core.errors import Unavailable
 from tenure.core.finding import FindingKind
+from tenure.core.records import FindingRecord, OperationRecord
 from tenure.reconcilers import drift
 from tenure.testing.faults import Fault
 from tenure.testing.patches import patched
@@ -97,7 +98,7 @@ async def test_an_agent_that_is_suspended_while_it_is_looked_at_is_not_told_of(h
 
     with override_verbs(harness, "credentials", is_open=meanwhile):
         await drift.tick(harness.plane)
-    assert await harness.rows("finding") == []
+    assert await harness.rows(FindingRecord) == []
     assert await harness.agent_state() is AgentState.SUSPENDED
 
 
@@ -146,5 +147,7 @@ async def test_what_cannot_be_told_now_and_then_makes_no_attempt_sooner(harness)
         with override_verbs(harness, slot, **{verb: away}) if number % 2 else nullcontext():
             await drift.tick(harness.plane)
         await asyncio.sleep(3)
-    asked = [row for row in await harness.rows("operation") if row["kind"] == "recover_runtime"]
+    asked = [
+        row for row in await harness.rows(OperationRecord) if row.plan_name == "recover_runtime"
+    ]
     assert 2 <= len(asked) <= 4

@@ -27,7 +27,7 @@ from tenure.core.errors import (
 )
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
-from tenure.core.records import PlaneRecord, TombstoneRecord
+from tenure.core.records import AgentRecord, PlaneRecord, TombstoneRecord
 from tenure.core.roles import Caller, Role
 from tenure.home.epoch_file import EpochFile
 from tenure.plans.steps import provided
@@ -96,8 +96,8 @@ def test_an_older_copy_of_the_store_that_somebody_put_back_holds_the_plane(tmp_p
             assert not plane.engine.worker, "nothing moves"
             with pytest.raises(Unauthenticated, match="before the plane was restored"):
                 await tokens.authenticate(plane, token)
-            agent = await plane.store.find("agent", ("one",))
-            assert agent["generation"] == 2_000_001, "no key is derived twice"
+            agent = await plane.store.find(AgentRecord, ("one",))
+            assert agent.generation == 2_000_001, "no key is derived twice"
             await epochs.confirm(plane, ADMIN)
             while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
                 await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from tenure.app.operations import commands as operations
 from tenure.app.safety import epochs
 from tenure.app.tenancy import audit, quotas, tokens
 from tenure.core.audit import BrokenChain, link
+from tenure.core.records import AuditRecord, OperationRecord
 from tenure.core.roles import Role
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import STRANGER, agent_test
@@ -40,7 +41,7 @@ async def test_every_verb_has_a_line_with_who_asked_and_of_what(harness):
     ]
     assert {line.principal for line in lines} == {"someone"}
     assert lines[0].body["name"] == "alpha"
-    assert lines[0].body["operation"] == (await harness.rows("operation"))[0]["id"]
+    assert lines[0].body["operation"] == (await harness.rows(OperationRecord))[0].id
 
 
 @agent_test
@@ -58,8 +59,8 @@ async def test_a_tenant_sees_its_own_lines_alone(harness):
 async def test_an_operators_word_has_a_line_too(harness):
     created = await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
     await operations.cancel(harness.plane, by("an operator"), created.id)
-    (line,) = [row for row in await harness.rows("audit") if row["action"] == "operation.cancel"]
-    assert (line["principal"], line["target"]) == ("an operator", created.id)
+    (line,) = [row for row in await harness.rows(AuditRecord) if row.action == "operation.cancel"]
+    assert (line.principal, line.target) == ("an operator", created.id)
 
 
 def _edit(rows):
@@ -158,7 +159,7 @@ async def test_a_log_of_many_pages_is_walked_to_its_end(harness, monkeypatch):
     verdict = await audit.verify(harness.plane)
     assert (verdict.entries, verdict.broken) == (6, None)
     harness.disk.tables.rows["audit"][5,]["body"] = "{}"
-    hashes = [row["hash"] for row in await harness.rows("audit")]
+    hashes = [row.hash for row in await harness.rows(AuditRecord)]
     for size in (1, 2, 3, 10):
         monkeypatch.setattr(audit, "VERIFY_ROWS", size)
         entries, head, broken = await audit.verify(harness.plane)

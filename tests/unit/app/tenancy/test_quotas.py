@@ -8,6 +8,7 @@ from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.tenancy import quotas
 from tenure.core.errors import Conflict, Invalid
+from tenure.core.records import AuditRecord, QuotaRecord
 from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test
 
 
@@ -47,9 +48,9 @@ async def test_a_smaller_quota_leaves_what_is_there(harness):
 @agent_test
 async def test_quotas_that_are_set_at_once_do_not_lose_each_other(harness):
     await asyncio.gather(*(quotas.set_quota(harness.plane, CALLER, most=n) for n in range(10)))
-    (row,) = await harness.rows("quota")
-    assert row["revision"] == 10
-    told = [line for line in await harness.rows("audit") if line["action"] == "quota.set"]
+    (row,) = await harness.rows(QuotaRecord)
+    assert row.revision == 10
+    told = [line for line in await harness.rows(AuditRecord) if line.action == "quota.set"]
     assert len(told) == 10
 
 

@@ -5,6 +5,7 @@ import pytest
 from proofs.agents.lifecycle import CALLER, TENANT
 from tenure.app.tenancy import audit, quotas, tokens
 from tenure.core.errors import Forbidden, Invalid, NotFound, Unauthenticated
+from tenure.core.records import AuditRecord, OutboxRecord, TokenRecord
 from tenure.core.roles import Caller, Role
 from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test
 
@@ -26,9 +27,9 @@ async def test_a_token_says_who_carries_it(harness):
 @agent_test
 async def test_only_the_hash_of_a_token_is_kept(harness):
     _, token = await create(harness)
-    for table in ("token", "audit", "outbox"):
-        assert token not in str(await harness.rows(table))
-        assert token.removeprefix(tokens.PREFIX) not in str(await harness.rows(table))
+    for record in (TokenRecord, AuditRecord, OutboxRecord):
+        assert token not in str(await harness.rows(record))
+        assert token.removeprefix(tokens.PREFIX) not in str(await harness.rows(record))
 
 
 @pytest.mark.parametrize("guess", ["", "x", "tenure_", "é" * 20, "x" * 129, "tenure_admin\n"])
@@ -64,7 +65,7 @@ async def test_a_revoked_token_is_no_good_from_then_on(harness):
     await harness.clock.sleep(5)
     again = await tokens.revoke_token(harness.plane, CALLER, view.id)
     assert again.revoked_at == revoked.revoked_at, "the first time stands"
-    told = [row for row in await harness.rows("audit") if row["action"] == "token.revoke"]
+    told = [row for row in await harness.rows(AuditRecord) if row.action == "token.revoke"]
     assert len(told) == 1
 
 
@@ -125,7 +126,7 @@ def test_odd_words_are_refused(fields):
     async def play(harness):
         with pytest.raises(Invalid):
             await create(harness, **fields)
-        assert await harness.rows("token") == []
+        assert await harness.rows(TokenRecord) == []
 
     play()
 
@@ -136,7 +137,7 @@ async def test_the_first_token_is_the_admins_and_letting_it_in_twice_changes_not
         await tokens.store_first_token(harness.plane, "tenure_first")
     caller = await tokens.authenticate(harness.plane, "tenure_first")
     assert caller == Caller("default", "admin", Role.ADMIN)
-    assert len(await harness.rows("token")) == 1
+    assert len(await harness.rows(TokenRecord)) == 1
     (line,) = await audit.list_audit(harness.plane, caller)
     assert (line.action, line.principal) == ("token.create", "tenure up")
     assert line.body["role"] == "admin"

@@ -7,7 +7,17 @@ import pytest
 from tenure.app.operations import idempotency
 from tenure.app.operations.idempotency import IdempotentRequest, RequestStart
 from tenure.core.limits import IDEMPOTENCY_SECONDS
-from tenure.core.records import TABLES, IdempotencyRecord, TokenRecord, key_of
+from tenure.core.records import (
+    AwaitedRecord,
+    EdgeRecord,
+    FindingRecord,
+    IdempotencyRecord,
+    ParkedRecord,
+    SubscriptionRecord,
+    TokenRecord,
+    key_of,
+)
+from tenure.core.records.table import table_of
 from tenure.faces.http.openapi import document
 from tenure.faces.http.server import ROUTES
 from tenure.faces.http.table import Repeat
@@ -92,8 +102,8 @@ def test_a_stored_answer_outlives_its_subject_and_no_secret_lies_open(tmp_path, 
             assert first.json[field].rpartition(".")[2] not in str(row)
             assert '"sealed":true' in row.answer
         one.providers["identity"].things.clear()
-        for table in ("subscription", "finding", "awaited", "edge"):
-            await drop_table(one.plane.store, table)
+        for record in (SubscriptionRecord, FindingRecord, AwaitedRecord, EdgeRecord):
+            await drop_rows(one.plane.store, record)
         again = await send(one, name, subject, "once")
         assert (again.status, again.body) == (first.status, first.body)
         assert again.headers["content-type"] == first.headers["content-type"]
@@ -107,9 +117,9 @@ def test_a_stored_answer_outlives_its_subject_and_no_secret_lies_open(tmp_path, 
     run_check(tmp_path, check)
 
 
-async def drop_table(store, table):
-    rows = await store.list_rows(table, {}, limit=100)
-    drops = tuple(Drop(table, tuple(row[one] for one in TABLES[table].key)) for row in rows)
+async def drop_rows(store, record):
+    rows = await store.list_rows(record, {}, limit=100)
+    drops = tuple(Drop(table_of(record).name, key_of(row)) for row in rows)
     assert await store.commit(Change("", (), drops)) is None
 
 
@@ -164,7 +174,7 @@ def test_letters_that_were_parked_after_a_killed_discard_are_left_by_the_repeate
         put = Put("parked", (place, "a"), later)
         assert await one.plane.store.commit(Change("", (), (put,))) is None
         assert (await send(one, name, subject, "k")).status == 200
-        assert await one.plane.store.find("parked", (place, "a")) is not None
+        assert await one.plane.store.find(ParkedRecord, (place, "a")) is not None
         assert await count_audit_lines(one, "letters.discard", place) == 1
 
     run_check(tmp_path, check)

@@ -8,6 +8,7 @@ from tenure.core.errors import CommitUnknown, Defect
 from tenure.core.records import OperationRecord
 from tenure.ports.store import Change, Drop, Put, Queue
 from tenure.testing import memory_store
+from tenure.testing.contracts.store_chain import NoRecord
 from tenure.testing.contracts.store_rows import (
     Names,
     StoppedClock,
@@ -86,7 +87,7 @@ async def test_close_answers_those_who_wait() -> None:
 async def test_a_table_nobody_named_is_a_defect() -> None:
     store = memory_store.build(clock=StoppedClock())
     with pytest.raises(Defect):
-        await store.find("moon", ("a",))
+        await store.find(NoRecord, ("a",))
 
 
 def test_only_so_many_ids_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,9 @@ from tenure.adapters.store.postgres.session import Session
 from tenure.adapters.store.postgres.side import SideConnection
 from tenure.core.errors import Defect, StoreError
 from tenure.core.events import EPOCH_SPAN, in_epoch
-from tenure.core.records import RECORD_NAMED
 from tenure.core.records.operation import IntentRecord, JournalRecord, OperationRecord
 from tenure.core.records.outbox import OutboxRecord
-from tenure.core.records.table import dict_of, table_of
+from tenure.core.records.table import table_of
 from tenure.ports.store import (
     ClaimedOperation,
     Key,
@@ -108,18 +107,15 @@ class PostgresStore:
             return False
         return bool(await self._readers.fetch(self._queries["was_committed"], change_id))
 
-    async def find(self, record: Any, key: Key) -> Any:
+    async def find(self, record: type[R], key: Key) -> R | None:
         """Read one row by its key."""
-        if isinstance(record, str):
-            row = await self.find(RECORD_NAMED.get(record), key)
-            return None if row is None else dict_of(row)
         table = table_of(record)
         where = " AND ".join(f"{name} = ${n}" for n, name in enumerate(table.key, 1))
         columns = ", ".join(table.key + table.columns)
         row = await self._readers.fetchrow(
             f"SELECT {columns} FROM {table.name} WHERE {where}", *key
         )
-        return None if row is None else record(*row)
+        return None if row is None else tuple.__new__(record, row)
 
     async def load(self, operation: str) -> LoadedOperation | None:
         """Read three tables with one statement, so from one snapshot."""
@@ -180,15 +176,9 @@ class PostgresStore:
         return {row[0]: TenantEvents(row[1], row[2]) for row in rows}
 
     async def list_rows(
-        self, record: Any, columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
-    ) -> Any:
+        self, record: type[R], columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Sequence[R]:
         """Read one page."""
-        if isinstance(record, str):
-            found = RECORD_NAMED.get(record)
-            return [
-                dict_of(row)
-                for row in await self.list_rows(found, columns, after=after, limit=limit)
-            ]
         terms, bound = _conditions(record, columns)
         table = table_of(record)
         key = table.key
@@ -206,11 +196,10 @@ class PostgresStore:
             *bound,
             limit,
         )
-        return [record(*row) for row in rows]
+        return [tuple.__new__(record, row) for row in rows]
 
-    async def count_rows(self, record: Any, columns: Mapping[str, Value]) -> int:
+    async def count_rows(self, record: type[tuple[Any, ...]], columns: Mapping[str, Value]) -> int:
         """Count the rows with these values."""
-        record = RECORD_NAMED.get(record, record)
         terms, bound = _conditions(record, columns)
         where = " WHERE " + " AND ".join(terms) if terms else ""
         name = table_of(record).name

@@ -16,10 +16,10 @@ import msgspec
 
 from tenure.core.errors import StoreClosed, StoreError
 from tenure.core.events import EPOCH_SPAN, in_epoch
-from tenure.core.records import RECORD_NAMED, TABLES
+from tenure.core.records import TABLES
 from tenure.core.records.operation import IntentRecord, JournalRecord, OperationRecord
 from tenure.core.records.outbox import OutboxRecord
-from tenure.core.records.table import dict_of, table_of
+from tenure.core.records.table import table_of
 from tenure.ports.clock import Clock
 from tenure.ports.store import (
     ClaimedOperation,
@@ -123,11 +123,8 @@ class SqliteStore:
             self._read(self._queries["was_committed"], {"id": change_id})
         )
 
-    async def find(self, record: Any, key: Key) -> Any:
+    async def find(self, record: type[R], key: Key) -> R | None:
         """Read one row by its key."""
-        if isinstance(record, str):
-            row = await self.find(RECORD_NAMED.get(record), key)
-            return None if row is None else dict_of(row)
         table = table_of(record)
         rows = self._read(self._statements.reads[table.name, *table.key, *table.columns], key)
         return tuple.__new__(record, rows[0]) if rows else None
@@ -194,24 +191,18 @@ class SqliteStore:
         return {tenant: TenantEvents(count, oldest) for tenant, count, oldest in rows}
 
     async def list_rows(
-        self, record: Any, columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
-    ) -> Any:
+        self, record: type[R], columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Sequence[R]:
         """Read one page."""
-        if isinstance(record, str):
-            found = RECORD_NAMED.get(record)
-            return [
-                dict_of(row)
-                for row in await self.list_rows(found, columns, after=after, limit=limit)
-            ]
         table = table_of(record).name
         sql = self._statements.select(table, columns, after)
         beyond = self._statements.key_after(table, columns, after) if after else ()
         rows = self._read(sql, (*_bindings_of(columns), *beyond, limit))
         return [tuple.__new__(record, row) for row in rows]
 
-    async def count_rows(self, record: Any, columns: Mapping[str, Value]) -> int:
+    async def count_rows(self, record: type[tuple[Any, ...]], columns: Mapping[str, Value]) -> int:
         """Count the rows with these values."""
-        table = table_of(RECORD_NAMED.get(record, record)).name
+        table = table_of(record).name
         return int(self._read(self._statements.count(table, columns), _bindings_of(columns))[0][0])
 
     async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:

@@ -14,7 +14,7 @@ from tenure.app.events import subscriptions
 from tenure.app.events.delivery_rows import put_letter
 from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
-from tenure.core.records import SubscriptionRecord
+from tenure.core.records import ParkedRecord, SubscriptionRecord
 from tenure.core.roles import Caller, Role
 from tenure.core.subscription import SubscriptionKind
 from tenure.faces.http.server import Listen, serving
@@ -286,8 +286,8 @@ async def test_letters_are_listed_replayed_and_discarded(face):
     for odd in ("x", "/", "a/x", f"a/{10**18}"):
         assert (await face.ask("GET", f"{one}/dead-letters?after={odd}")).status == 400
     assert (await face.ask("POST", f"{one}/dead-letters:replay")).json == {"agents": 1}
-    due = await face.plane.store.find("parked", (name, uid))
-    assert due["due_at"] is not None
+    due = await face.plane.store.find(ParkedRecord, (name, uid))
+    assert due.due_at is not None
     for verb in ("replay", "discard"):
         for nobody in ("0" * 32, "alhpa"):
             other = await face.ask("POST", f"{one}/dead-letters:{verb}", {"agent": nobody})
