@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.tidy import (
     checks,
+    counts,
     import_rules,
     migrations,
     patch_targets,
@@ -28,6 +29,7 @@ NEVER_TRACKED = {".git", "__pycache__", "build", "dist", "htmlcov", "node_module
 # Far fewer than there are: a check that recognises none of them any more would find nothing wrong.
 PATCHES_MIN = 250
 STORE_CALLS_MIN = 200
+GLOSSARY_WORDS_MAX = 80
 
 
 def read(path: str) -> str:
@@ -204,6 +206,11 @@ def test_every_path_on_a_page_leads_somewhere():
     assert {"CONTRIBUTING.md", "ARCHITECTURE.md", "docs/glossary.md"} <= set(pages)
     known = project_files()
     hold([c for page in pages for c in signposts.gone_paths(page, read(page), known)])
+
+
+def test_the_glossary_stays_short():
+    words_explained = counts.glossary_words({"docs/glossary.md": read("docs/glossary.md")})
+    assert 0 < words_explained <= GLOSSARY_WORDS_MAX
 
 
 def test_the_readme_shows_every_room():
