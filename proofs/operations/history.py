@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from proofs.harness.snapshot import Snapshot
 from proofs.operations.invariants import Evidence
 from tenure.app.operations.views import OperationView
-from tenure.core.operation import OperationState, Record, RecordKind
+from tenure.core.operation import EntryKind, JournalEntry, OperationState
 from tenure.core.plan import Plan, Step
 from tenure.testing.fakes import World
 from tenure.testing.faults import Faults
@@ -70,7 +70,7 @@ class CallerHistory:
                 wrong.append(f"{name} was said to have ended as {state} and is {states.get(name)}")
         for name, count in sorted(self.signalled.items()):
             kinds = [row.kind for row in snapshot.journals.get(name, ())]
-            if kinds.count(RecordKind.SIGNALLED) < count:
+            if kinds.count(EntryKind.SIGNALLED) < count:
                 wrong.append(f"{count} signals of {name} were acknowledged and not all are kept")
         return wrong
 
@@ -132,7 +132,7 @@ class TurnedBackStep(NamedTuple):
     since: float
     """When it was intended, or an operator last said retry."""
     at: float
-    records: list[Record]
+    records: list[JournalEntry]
 
 
 def turned_back(evidence: Evidence) -> list[TurnedBackStep]:
@@ -142,19 +142,19 @@ def turned_back(evidence: Evidence) -> list[TurnedBackStep]:
         plan, records = evidence.plan_of(name), evidence.records_of(name)
         since, done_steps = records[0].at, set[str]()
         for record in records:
-            if record.kind is RecordKind.COMPENSATING or record.kind is RecordKind.STUCK:
+            if record.kind is EntryKind.COMPENSATING or record.kind is EntryKind.STUCK:
                 body = cast(dict[str, Any], record.body)
                 step = (
-                    body.get("step", "") if record.kind is RecordKind.COMPENSATING else record.step
+                    body.get("step", "") if record.kind is EntryKind.COMPENSATING else record.step
                 )
                 if step in plan.steps and "was not done within" in str(body.get("why", "")):
                     found.append(TurnedBackStep(name, plan.steps[step], since, record.at, records))
-            if record.kind in {RecordKind.DONE, RecordKind.ADOPTED}:
+            if record.kind in {EntryKind.DONE, EntryKind.ADOPTED}:
                 done_steps.add(record.step)
                 since = record.at if _completes(plan, record.step, done_steps) else since
-            if record.kind in {RecordKind.RETRIED, RecordKind.MARKED_ABSENT}:
+            if record.kind in {EntryKind.RETRIED, EntryKind.MARKED_ABSENT}:
                 since = record.at
-            if record.kind in {RecordKind.COMPENSATING, RecordKind.REFUSED}:
+            if record.kind in {EntryKind.COMPENSATING, EntryKind.REFUSED}:
                 break
     return found
 
@@ -182,7 +182,7 @@ def signals_are_seen(evidence: Evidence) -> list[str]:
         came = [
             record.at
             for record in turn.records
-            if record.kind is RecordKind.SIGNALLED
+            if record.kind is EntryKind.SIGNALLED
             and cast(dict[str, Any], record.body).get("signal") == SIGNAL
         ]
         if came and came[0] < latest:
@@ -195,9 +195,9 @@ def signals_are_seen_soon(evidence: Evidence, seconds: float) -> list[str]:
     wrong: list[str] = []
     for name in evidence.snapshot.operations:
         records = evidence.records_of(name)
-        came = [record.at for record in records if record.kind is RecordKind.SIGNALLED]
+        came = [record.at for record in records if record.kind is EntryKind.SIGNALLED]
         intended = [record.at for record in records if record.step == "identity"]
-        seen = [r.at for r in records if r.kind is RecordKind.DONE and r.step == "approval"]
+        seen = [r.at for r in records if r.kind is EntryKind.DONE and r.step == "approval"]
         if came and seen and seen[0] > max(came[0], intended[0]) + seconds:
             wrong.append(f"{name} saw its signal {seen[0] - came[0]:g} s after it was recorded")
     return wrong

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from proofs.harness.snapshot import Snapshot
-from tenure.app.operations.handle import intent_of, record_of
+from tenure.app.operations.handle import entry_of, intent_of
 from tenure.core import saga
 from tenure.core.events import event_of
-from tenure.core.operation import OPERATION, IntentState, OperationState, Record, RecordKind
+from tenure.core.operation import OPERATION, EntryKind, IntentState, JournalEntry, OperationState
 from tenure.core.plan import OutcomeCheck, Plan, Step, StepKind
 from tenure.testing.fakes import Thing, World
 from tenure.testing.loop import EPOCH
@@ -37,9 +37,9 @@ class Evidence:
         """The plan that an operation follows."""
         return self.plans[self.snapshot.operations[operation].plan_digest]
 
-    def records_of(self, operation: str) -> list[Record]:
+    def records_of(self, operation: str) -> list[JournalEntry]:
         """Its journal, as the saga reads it."""
-        return [record_of(row) for row in self.snapshot.journals[operation]]
+        return [entry_of(row) for row in self.snapshot.journals[operation]]
 
     def resources_of(self, operation: str) -> list[Thing]:
         """What the world holds for an operation, without effects that stay."""
@@ -110,7 +110,7 @@ def succeeded_holds_its_resources(evidence: Evidence) -> list[str]:
         there = {
             row.step
             for row in evidence.snapshot.journals[name]
-            if row.kind in {RecordKind.DONE, RecordKind.ADOPTED} and row.step not in burned
+            if row.kind in {EntryKind.DONE, EntryKind.ADOPTED} and row.step not in burned
         }
         wrong += [f"{name} succeeded and does not hold {step}" for step in sorted(steps - there)]
     return wrong
@@ -146,7 +146,7 @@ def undone_newest_first(evidence: Evidence) -> list[str]:
         stuck[whose] = {
             record.step: record.at
             for record in reversed(evidence.records_of(name))
-            if record.kind is RecordKind.STUCK
+            if record.kind is EntryKind.STUCK
         }
     standing: dict[tuple[str, int], set[str]] = defaultdict(set)
     for at, provider, _, key, effect in evidence.world.log:
@@ -213,17 +213,17 @@ def unknown_is_said(evidence: Evidence) -> list[str]:
 
 
 def _wrong_reports(
-    state: OperationState, step: Step, records: list[Record], count: int, name: str
+    state: OperationState, step: Step, records: list[JournalEntry], count: int, name: str
 ) -> list[str]:
     said = {record.kind for record in records if record.step == step.name}
     where = f"{step.name} of {name}"
-    if RecordKind.ADOPTED in said or RecordKind.MARKED_ABSENT in said:
+    if EntryKind.ADOPTED in said or EntryKind.MARKED_ABSENT in said:
         return []  # an operator has spoken
-    if RecordKind.DONE in said:
+    if EntryKind.DONE in said:
         return [] if count else [f"{where} is recorded as done and never happened"]
-    if count and RecordKind.REFUSED in said:
+    if count and EntryKind.REFUSED in said:
         return [f"{where} is recorded as refused and happened"]
-    if count and RecordKind.UNDONE in said:
+    if count and EntryKind.UNDONE in said:
         return [f"{where} is recorded as never called and happened"]
     if count and state in {OperationState.SUCCEEDED, OperationState.COMPENSATED}:
         return [f"{name} is {state} and says nothing of {step.name}, which happened"]
@@ -237,7 +237,7 @@ def events_tell_the_journal(evidence: Evidence) -> list[str]:
     for event in evidence.snapshot.events:
         body = json.loads(event.body)
         told[event.operation].append((body["record"], body["step"], event.at))
-        kind = event_of(RecordKind(body["record"]), OperationState(body["state"]))
+        kind = event_of(EntryKind(body["record"]), OperationState(body["state"]))
         if event.type != kind:
             wrong.append(f"event {event.position} is {event.type}, not {kind}")
     for name, journal in evidence.snapshot.journals.items():
@@ -253,7 +253,7 @@ def journal_has_no_holes(evidence: Evidence) -> list[str]:
     for name, journal in evidence.snapshot.journals.items():
         if [row.seq for row in journal] != list(range(1, len(journal) + 1)):
             wrong.append(f"the journal of {name} has holes")
-        if not journal or journal[0].kind != RecordKind.ACCEPTED:
+        if not journal or journal[0].kind != EntryKind.ACCEPTED:
             wrong.append(f"the journal of {name} does not begin with its acceptance")
     return wrong
 

@@ -21,7 +21,7 @@ from tenure.core import saga
 from tenure.core.endings import Absent, Done, Ending, NotYet
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.moves import Act, Move, Moves
-from tenure.core.operation import RecordKind
+from tenure.core.operation import EntryKind
 from tenure.core.plan import StepKind
 from tenure.core.progress import Progress
 from tenure.core.roles import Caller
@@ -125,7 +125,7 @@ def at_once_visible(move: Move, ending: Ending) -> tuple[Move, Ending]:
 
 def say_nothing_of_stuck(move: Move, outcome: MoveOutcome) -> MoveOutcome:
     """Record nothing of an undo that keeps failing."""
-    stuck = outcome.record is not None and outcome.record[0] is RecordKind.STUCK
+    stuck = outcome.entry is not None and outcome.entry[0] is EntryKind.STUCK
     return outcome._replace(record=None) if stuck and move.act is Act.UNDO else outcome
 
 
@@ -153,7 +153,7 @@ def pivot_turned_back() -> AbstractContextManager[None]:
     def overdue(step: Any, ending: Any, *, unknown: bool) -> Any:
         if step.kind is StepKind.PIVOT:
             why = f"{step.name} was not done in time"
-            return RecordKind.COMPENSATING, {"why": why, "step": step.name}
+            return EntryKind.COMPENSATING, {"why": why, "step": step.name}
         return real(step, ending, unknown=unknown)
 
     return patched(saga, _overdue=overdue)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
-from tenure.core.operation import OperationState, RecordKind
+from tenure.core.operation import EntryKind, OperationState
 
 
 class OperationEvent(StrEnum):
@@ -60,20 +60,20 @@ OF_END: Final = {
 }
 
 OF_RECORD: Final = {
-    RecordKind.ACCEPTED: OperationEvent.ACCEPTED,
-    RecordKind.DONE: OperationEvent.STEP_DONE,
-    RecordKind.ADOPTED: OperationEvent.STEP_DONE,
-    RecordKind.REFUSED: OperationEvent.COMPENSATING,
-    RecordKind.COMPENSATING: OperationEvent.COMPENSATING,
-    RecordKind.UNDONE: OperationEvent.STEP_UNDONE,
-    RecordKind.MARKED_ABSENT: OperationEvent.RETRIED,
-    RecordKind.STUCK: OperationEvent.STUCK,
-    RecordKind.SIGNALLED: OperationEvent.SIGNALLED,
-    RecordKind.RETRIED: OperationEvent.RETRIED,
-    RecordKind.ABANDONED: OperationEvent.ABANDONED,
+    EntryKind.ACCEPTED: OperationEvent.ACCEPTED,
+    EntryKind.DONE: OperationEvent.STEP_DONE,
+    EntryKind.ADOPTED: OperationEvent.STEP_DONE,
+    EntryKind.REFUSED: OperationEvent.COMPENSATING,
+    EntryKind.COMPENSATING: OperationEvent.COMPENSATING,
+    EntryKind.UNDONE: OperationEvent.STEP_UNDONE,
+    EntryKind.MARKED_ABSENT: OperationEvent.RETRIED,
+    EntryKind.STUCK: OperationEvent.STUCK,
+    EntryKind.SIGNALLED: OperationEvent.SIGNALLED,
+    EntryKind.RETRIED: OperationEvent.RETRIED,
+    EntryKind.ABANDONED: OperationEvent.ABANDONED,
 }
 
 
-def event_of(kind: RecordKind, state: OperationState) -> OperationEvent:
-    """The event of a journal record after which the operation is in `state`."""
+def event_of(kind: EntryKind, state: OperationState) -> OperationEvent:
+    """The event of a journal entry after which the operation is in `state`."""
     return OF_END.get(state) or OF_RECORD[kind]

@@ -79,7 +79,7 @@ POLL_SECONDS_MIN = 0.001
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """The time limits of one step, in seconds from a journal record; attempts are not counted."""
+    """The time limits of one step, in seconds from a journal entry; attempts are not counted."""
 
     call_seconds: float = 30.0
     """The limit of one call; after it the outcome of the call is unknown."""

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Act(StrEnum):
-    """The kinds of move.  The last two call no provider; they only write a journal record."""
+    """The kinds of move.  The last two call no provider; they only write a journal entry."""
 
     DO = "do"
     INSPECT = "inspect"

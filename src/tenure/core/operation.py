@@ -1,6 +1,6 @@
 """An operation: one execution of a plan, with its journal and its intents.
 
-The journal is an append-only list of `Record`; the progress of the operation is computed from it.
+The journal is an append-only list of `JournalEntry`; the progress of the operation is computed from it.
 An `Intent` is written before the first call of a step.  It has the key of the step's resource, the
 fence token without which the step's outcome cannot be recorded, and the time of the next attempt.
 The states of operations and of intents are tables.
@@ -145,8 +145,8 @@ del IS, IT
 # fmt: on
 
 
-class RecordKind(StrEnum):
-    """The kinds of journal records."""
+class EntryKind(StrEnum):
+    """The kinds of journal entries."""
 
     __hash__ = str.__hash__
 
@@ -169,11 +169,11 @@ PIVOT_NOT_FOUND = "tenure:doubted"
 """The signal that an inspect found nothing under the key of a pivot that was called."""
 
 
-class Record(NamedTuple):
-    """One record of the journal; `body` is a result, a cause or a signal's payload."""
+class JournalEntry(NamedTuple):
+    """One entry of the journal; `body` is a result, a cause or a signal's payload."""
 
     seq: int
-    kind: RecordKind
+    kind: EntryKind
     step: str
     at: float
     body: object

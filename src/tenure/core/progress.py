@@ -15,7 +15,7 @@ NO_STEPS: frozenset[str] = frozenset()  # shared: an empty one takes 216 bytes
 
 
 class Progress:
-    """The state after all records of a journal; `saga.after` returns a changed copy."""
+    """The state after all entries of a journal; `saga.after` returns a changed copy."""
 
     __slots__ = (
         "cause", "compensating_at", "done", "end", "pivot_not_found_at", "refused", "retried_at",

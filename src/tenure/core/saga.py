@@ -1,10 +1,10 @@
 """Decides what an operation does next, in every create, delete and recovery; pure functions.
 
-`after` applies one journal record to a `Progress`.  `next_moves` returns the moves to perform now,
+`after` applies one journal entry to a `Progress`.  `next_moves` returns the moves to perform now,
 or the time to check again.  `decide_outcome` returns what to write when a move has ended.  Together
 with `tenure.core.decisions` they are all of the saga's rules:
 
-- The record that completes a stage also writes the intents of the next stage.  So the intent of a
+- The journal entry that completes a stage also writes the intents of the next stage.  So the intent of a
   step is durable before the first call of the step.
 - If the outcome of a call is unknown, the step is inspected by its key before it is called again.
   A timeout means "unknown", never "failed".
@@ -13,7 +13,7 @@ with `tenure.core.decisions` they are all of the saga's rules:
   not delay the undos of older stages.
 - Once the pivot is intended, only one thing starts compensation: the provider refuses the pivot,
   and no earlier call of the pivot can still arrive.
-- Deadlines are measured from records, not in attempts.  A deadline takes effect only after a call
+- Deadlines are measured from journal entries, not in attempts.  A deadline takes effect only after a call
   or an inspect that started later than the deadline.
 """
 
@@ -35,18 +35,18 @@ from tenure.core.operation import (
     SUCCEEDED,
     SUPERSEDED,
     WAITING,
+    EntryKind,
     Intent,
     IntentState,
     IntentTrigger,
+    JournalEntry,
     OperationState,
-    Record,
-    RecordKind,
 )
 from tenure.core.plan import OutcomeCheck, Plan, Step, StepKind
 from tenure.core.progress import NEVER, NO_STEPS, Progress, Signals
 
 # The most frequent members, under names of their own; `tenure.core.moves` says why.
-_DONE, _ADOPTED, _UNDONE = RecordKind.DONE, RecordKind.ADOPTED, RecordKind.UNDONE
+_DONE, _ADOPTED, _UNDONE = EntryKind.DONE, EntryKind.ADOPTED, EntryKind.UNDONE
 _INTENDED, _REMOVING = IntentState.INTENDED, IntentState.REMOVING
 _PRESENT: Columns = {"state": INTENT.after(_INTENDED, IntentTrigger.DONE)}
 _BURNED: Columns = {"state": INTENT.after(_REMOVING, IntentTrigger.UNDONE)}
@@ -56,18 +56,18 @@ UNDO_SUCCEEDED = (Done, Absent)
 # --- the progress of an operation -----------------------------------------------------------------
 
 
-def fold(plan: Plan, journal: list[Record]) -> Progress:
+def fold(plan: Plan, journal: list[JournalEntry]) -> Progress:
     """The progress of an operation with this journal."""
     progress = Progress()
-    for record in journal:
-        progress = after(plan, progress, record)
+    for entry in journal:
+        progress = after(plan, progress, entry)
     return progress
 
 
-def after(plan: Plan, progress: Progress, record: Record) -> Progress:
-    """The progress after one more record."""
+def after(plan: Plan, progress: Progress, entry: JournalEntry) -> Progress:
+    """The progress after one more entry."""
     new = progress.copy()
-    _, kind, step, at, body = record
+    _, kind, step, at, body = entry
     if kind is _DONE or kind is _ADOPTED:
         done = new.done = {**new.done, step: body}
         if new.stuck:
@@ -82,7 +82,7 @@ def after(plan: Plan, progress: Progress, record: Record) -> Progress:
         if new.stuck:
             new.stuck -= {step}
     else:
-        _note(new, kind, record)
+        _note(new, kind, entry)
     if (
         new.compensating_at is not None
         and new.end is None
@@ -92,41 +92,41 @@ def after(plan: Plan, progress: Progress, record: Record) -> Progress:
     return new
 
 
-def _note(new: Progress, kind: RecordKind, record: Record) -> None:
-    """Apply any record except those that say that a step is done or undone."""
-    step, body = record.step, record.body if isinstance(record.body, dict) else {}
+def _note(new: Progress, kind: EntryKind, entry: JournalEntry) -> None:
+    """Apply any entry except those that say that a step is done or undone."""
+    step, body = entry.step, entry.body if isinstance(entry.body, dict) else {}
     match kind:
-        case RecordKind.ACCEPTED:
-            new.since = record.at
-        case RecordKind.REFUSED:
+        case EntryKind.ACCEPTED:
+            new.since = entry.at
+        case EntryKind.REFUSED:
             new.refused |= {step}
             if new.compensating_at is None:
-                new.start_compensation(record.at, str(body.get("why", "")))
-        case RecordKind.COMPENSATING:
-            new.start_compensation(record.at, str(body.get("why", "")))
+                new.start_compensation(entry.at, str(body.get("why", "")))
+        case EntryKind.COMPENSATING:
+            new.start_compensation(entry.at, str(body.get("why", "")))
             if "closed" in body:
                 new.signals = {**new.signals, SUPERSEDED: (body["closed"],)}
             if body.get("unclaimed"):
                 new.end = COMPENSATED  # no step was called, so there is nothing to undo
-        case RecordKind.STUCK:
+        case EntryKind.STUCK:
             new.stuck |= {step}
             if new.compensating_at is None:
                 new.cause = str(body.get("why", ""))
-        case RecordKind.SIGNALLED:
+        case EntryKind.SIGNALLED:
             name = str(body.get("signal", ""))
             if name == PIVOT_NOT_FOUND:
-                new.pivot_not_found_at = record.at
+                new.pivot_not_found_at = entry.at
                 return
             new.signals = {**new.signals, name: (*new.signals.get(name, ()), body.get("payload"))}
-        case RecordKind.RETRIED:
-            new.retried_at = record.at
+        case EntryKind.RETRIED:
+            new.retried_at = entry.at
             new.clear_stuck(NO_STEPS)
-        case RecordKind.MARKED_ABSENT:
-            new.retried_at, new.pivot_not_found_at = record.at, NEVER
+        case EntryKind.MARKED_ABSENT:
+            new.retried_at, new.pivot_not_found_at = entry.at, NEVER
             new.clear_stuck(new.stuck - {step})
             if new.compensating_at is not None:
                 new.undone |= {step}
-        case RecordKind.ABANDONED:
+        case EntryKind.ABANDONED:
             new.end = OperationState.ABANDONED
         case _:
             assert_never(kind)  # type: ignore[arg-type]  # `after` handles the others
@@ -297,9 +297,9 @@ def undo_deadline_of(progress: Progress, step: Step) -> float:
 
 
 class MoveOutcome(NamedTuple):
-    """What to write for a move that has ended; `record` is None if only the due time changes."""
+    """What to write for a move that has ended; `entry` is None if only the due time changes."""
 
-    record: tuple[RecordKind, object] | None
+    entry: tuple[EntryKind, object] | None
     intent: Columns
     burned: tuple[tuple[str, str], ...] = ()
 
@@ -357,7 +357,7 @@ def decide_outcome(
         if refused and not may_arrive(progress, intent, step, started_at, now):
             why = f"{step.name} was refused: {message_of(ending)}"
             return MoveOutcome(
-                (RecordKind.REFUSED, {"why": why}), _after(intent, IntentTrigger.REFUSED)
+                (EntryKind.REFUSED, {"why": why}), _after(intent, IntentTrigger.REFUSED)
             )
         retry_at = now + step.limits.retry_seconds(intent.attempts, jitter)
         return _outcome_of_do(
@@ -373,7 +373,7 @@ def decide_outcome(
     if act is GIVE_UP:
         why = f"nobody can tell whether {step.name} happened: adopt it, mark it absent, or abandon"
         columns = {"due_at": None, "unknown_since": intent.unknown_since}
-        return MoveOutcome((RecordKind.STUCK, {"why": why}), columns)
+        return MoveOutcome((EntryKind.STUCK, {"why": why}), columns)
     if act is FORGET or isinstance(ending, UNDO_SUCCEEDED):
         columns = _BURNED if intent.state is _REMOVING else _after(intent, IntentTrigger.UNDONE)
         return MoveOutcome((_UNDONE, {}), columns)
@@ -394,8 +394,8 @@ def _outcome_of_late_do(intent: Intent, ending: Ending) -> MoveOutcome:
         trigger = IntentTrigger.DONE if isinstance(ending, Done) else IntentTrigger.REFUSED
         columns["state"] = INTENT.after(intent.state, trigger)
     if isinstance(ending, Done):
-        return MoveOutcome((RecordKind.DONE, ending.result), columns)
-    return MoveOutcome((RecordKind.REFUSED, {"why": message_of(ending)}), columns)
+        return MoveOutcome((EntryKind.DONE, ending.result), columns)
+    return MoveOutcome((EntryKind.REFUSED, {"why": message_of(ending)}), columns)
 
 
 def _outcome_of_do(
@@ -432,7 +432,7 @@ def _outcome_of_do(
             elif inspected:
                 again |= {"attempts": intent.attempts, "due_at": 0.0, "unknown_since": None}
                 if step.kind is StepKind.PIVOT and started_at < deadline_of(progress, step):
-                    return MoveOutcome((RecordKind.SIGNALLED, {"signal": PIVOT_NOT_FOUND}), again)
+                    return MoveOutcome((EntryKind.SIGNALLED, {"signal": PIVOT_NOT_FOUND}), again)
         case Rejected():
             # A refused inspect says nothing about the call that it looks for.  For a pivot that is
             # repeated, the outcome stays unknown: an earlier call of it may still arrive.
@@ -462,14 +462,14 @@ def may_arrive(
     return step.kind is StepKind.PIVOT and now < earlier + LATE_SECONDS
 
 
-def _overdue(step: Step, words: str, *, unknown: bool) -> tuple[RecordKind, object]:
-    """The record for a step that was not done at its deadline, or that keeps failing."""
+def _overdue(step: Step, words: str, *, unknown: bool) -> tuple[EntryKind, object]:
+    """The journal entry for a step that was not done at its deadline, or that keeps failing."""
     why = f"{step.name} was not done {step.limits.deadline_text}: {words}"
     if step.kind is StepKind.COMPENSATABLE and not (
         unknown and step.outcome_check is OutcomeCheck.NOBODY_KNOWS
     ):
-        return RecordKind.COMPENSATING, {"why": why, "step": step.name}
-    return RecordKind.STUCK, {"why": why}
+        return EntryKind.COMPENSATING, {"why": why, "step": step.name}
+    return EntryKind.STUCK, {"why": why}
 
 
 def _outcome_of_undo(
@@ -494,5 +494,5 @@ def _outcome_of_undo(
         return MoveOutcome(None, again)
     why = f"the undo of {step.name} still fails after {step.limits.undo_seconds:g} s: "
     return MoveOutcome(
-        (RecordKind.STUCK, {"why": why + (message_of(ending) or "it is not gone yet")}), again
+        (EntryKind.STUCK, {"why": why + (message_of(ending) or "it is not gone yet")}), again
     )

@@ -22,7 +22,7 @@ NEW_OPERATION = Header(
      "worker", "due_at", "input", "created_at", "updated_at"),
     adds=True,
 )  # fmt: skip
-NEW_RECORD = Header(
+NEW_ENTRY = Header(
     "journal", ("operation", "seq"), ("tenant", "kind", "step", "at", "body"), adds=True
 )
 NEW_INTENT = Header(

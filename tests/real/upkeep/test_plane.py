@@ -22,7 +22,7 @@ from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
 from tenure.core.endings import Done, Ending, Waiting
 from tenure.core.errors import CommitUnknown, Invalid, StoreError, StoreLocked
-from tenure.core.operation import IntentState, OperationState, RecordKind
+from tenure.core.operation import EntryKind, IntentState, OperationState
 from tenure.core.plan import Plan, Step, nothing, repeat
 from tenure.plans.steps import provided
 from tenure.ports.provider import Call
@@ -126,7 +126,7 @@ def test_a_shutdown_lets_a_call_under_way_end_and_keeps_what_it_came_to(tmp_path
             while not any((tmp_path / "identity").iterdir()):  # noqa: ASYNC110 (it is a shelf)
                 await asyncio.sleep(0.005)
         (done,) = [row for row in rows_of(tmp_path)["journal"] if "identity" in row]
-        assert RecordKind.DONE in done
+        assert EntryKind.DONE in done
         async with plane_in(tmp_path) as plane:
             await operations.cancel(plane, by("the caller"), name)
             assert (await reads.wait(plane, TENANT, name)).state is OperationState.COMPENSATED

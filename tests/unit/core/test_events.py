@@ -9,7 +9,7 @@ from tenure.app.events.cloudevents import EVENT_TYPES
 from tenure.core.agent import AGENT, AgentState, AgentTrigger
 from tenure.core.agent_events import agent_event
 from tenure.core.events import OF_RECORD, OperationEvent, event_of
-from tenure.core.operation import OPERATION, OperationState, RecordKind
+from tenure.core.operation import OPERATION, EntryKind, OperationState
 from tenure.plans.agents.lifecycle import VERBS
 
 REQUESTS = {verb.request for verb in VERBS.values()} - {None}
@@ -17,10 +17,10 @@ PAGE = Path(__file__).parents[3] / "docs/reference/events.md"
 
 
 def test_every_record_tells_an_event():
-    assert set(OF_RECORD) == set(RecordKind)
+    assert set(OF_RECORD) == set(EntryKind)
 
 
-@pytest.mark.parametrize("kind", RecordKind)
+@pytest.mark.parametrize("kind", EntryKind)
 def test_a_record_that_ends_the_operation_tells_the_end(kind):
     ends = {
         OperationState.SUCCEEDED: OperationEvent.SUCCEEDED,
@@ -33,7 +33,7 @@ def test_a_record_that_ends_the_operation_tells_the_end(kind):
 
 
 def test_every_event_can_happen():
-    told: set[str] = {event_of(kind, state) for kind in RecordKind for state in OperationState}
+    told: set[str] = {event_of(kind, state) for kind in EntryKind for state in OperationState}
     told |= {agent_event(state) for state in _reachable_states()}
     assert told == set(EVENT_TYPES)
 

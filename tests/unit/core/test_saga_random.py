@@ -4,7 +4,7 @@ from collections import Counter
 
 from hypothesis import given, settings
 
-from tenure.core.operation import OperationState, RecordKind
+from tenure.core.operation import EntryKind, OperationState
 from tests.unit.support.saga_world import Life, plans, some_life, tapes
 
 
@@ -29,7 +29,7 @@ def test_in_a_healthy_world_every_plan_succeeds_with_one_record_for_each_step(pl
 def test_a_thousand_troubled_lives_keep_the_promises_and_meet_every_end_answer_and_record():
     ends: Counter[OperationState | None] = Counter()
     answers: Counter[str] = Counter()
-    noted: Counter[RecordKind] = Counter()
+    noted: Counter[EntryKind] = Counter()
     for seed in range(1_000):
         life = some_life(seed)
         try:
@@ -47,4 +47,4 @@ def test_a_thousand_troubled_lives_keep_the_promises_and_meet_every_end_answer_a
         OperationState.ABANDONED,
     }
     assert len(answers) == 7
-    assert set(noted) == set(RecordKind)
+    assert set(noted) == set(EntryKind)

@@ -14,11 +14,11 @@ from tenure.core.errors import IllegalTransition
 from tenure.core.operation import (
     INTENT,
     OPERATION,
+    EntryKind,
     IntentState,
     IntentTrigger,
     OperationState,
     OperationTrigger,
-    RecordKind,
 )
 from tenure.core.states import Table
 
@@ -124,7 +124,7 @@ def test_every_state_that_is_not_final_has_an_exit(table, states, triggers):
     [
         ("operation_state", OperationState),
         ("intent_state", IntentState),
-        ("journal_kind", RecordKind),
+        ("journal_kind", EntryKind),
         ("agent_state", agent.AgentState),
     ],
 )

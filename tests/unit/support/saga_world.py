@@ -20,12 +20,12 @@ from tenure.core.moves import NO_MOVES, Act, Move
 from tenure.core.operation import (
     INTENT,
     OPERATION,
+    EntryKind,
     Intent,
     IntentState,
     IntentTrigger,
+    JournalEntry,
     OperationState,
-    Record,
-    RecordKind,
 )
 from tenure.core.plan import OutcomeCheck, Plan, Step, StepKind, nobody_knows, nothing, repeat
 
@@ -99,7 +99,7 @@ class Life:
         self.plan = plan
         self.tape = iter(tape)
         self.now = 1_000.0
-        self.journal = [Record(1, RecordKind.ACCEPTED, "", self.now, {})]
+        self.journal = [JournalEntry(1, EntryKind.ACCEPTED, "", self.now, {})]
         self.progress = saga.fold(plan, self.journal)
         self.intents: dict[str, Intent] = {}
         self.state = OperationState.RUNNING
@@ -173,26 +173,26 @@ class Life:
             jitter=0.5,
             signals=out.signals,
         )
-        if outcome.record is None:
+        if outcome.entry is None:
             assert not isinstance(ending, Done), "what is done is recorded"
             self.set(name, outcome.intent)
             self.state = self.journal_state()
             return
-        kind, body = outcome.record
+        kind, body = outcome.entry
         if move.act in (Act.DO, Act.INSPECT) and isinstance(ending, NotYet | Waiting | Unavailable):
             late = self.progress.compensating_at is not None
             assert overdue or late, "a poll adds no record"
         if move.act is Act.GIVE_UP:
             back = self.progress.compensating_at is not None
             assert not (back and move.step.undoes), "what can be undone is not given up"
-        if kind is RecordKind.COMPENSATING:
+        if kind is EntryKind.COMPENSATING:
             assert overdue, "only a look later than the deadline turns back"
         self.note(kind, name, body, outcome.intent)
 
     def note(self, kind, name, body, columns=None):
         """One more record, and all that follows from it, as the app would write it."""
         before = self.progress
-        record = Record(len(self.journal) + 1, kind, name, self.now, body)
+        record = JournalEntry(len(self.journal) + 1, kind, name, self.now, body)
         self.progress = saga.after(self.plan, before, record)
         self.journal.append(record)
         turned = self.progress.compensating_at is not None and before.compensating_at is None
@@ -283,7 +283,7 @@ class Life:
         if word == 2 and self.progress.compensating_at is None:
             return self.cancel()
         if word == 3:
-            self.note(RecordKind.SIGNALLED, "", {"signal": "go", "payload": len(self.journal)})
+            self.note(EntryKind.SIGNALLED, "", {"signal": "go", "payload": len(self.journal)})
             return True
         if word == 4 and self.progress.stuck:
             return self.operate(self.choose(4))
@@ -311,7 +311,7 @@ class Life:
     def cancel(self):
         if saga.past_pivot(self.plan, self.progress):
             return False
-        self.note(RecordKind.COMPENSATING, "", {"why": "cancelled by someone"})
+        self.note(EntryKind.COMPENSATING, "", {"why": "cancelled by someone"})
         return True
 
     def operate(self, word):
@@ -322,23 +322,23 @@ class Life:
                 self.held.pop(name, None)
                 self.doubts.pop(name, None)
                 self.note(
-                    RecordKind.MARKED_ABSENT, name, {"by": "op"}, {"state": IntentState.BURNED}
+                    EntryKind.MARKED_ABSENT, name, {"by": "op"}, {"state": IntentState.BURNED}
                 )
                 return True
             self.doubts.pop(name, None)
             if name in self.held:
                 columns = {"state": IntentState.PRESENT, "unknown_since": None}
-                self.note(RecordKind.ADOPTED, name, {"by": name}, columns)
+                self.note(EntryKind.ADOPTED, name, {"by": name}, columns)
                 return True
             again = {"unknown_since": None, "due_at": 0.0, "attempts": 0}
-            self.note(RecordKind.MARKED_ABSENT, name, {"by": "op"}, again)
+            self.note(EntryKind.MARKED_ABSENT, name, {"by": "op"}, again)
         elif word in (1, 2):
             stuck = sorted(self.progress.stuck)
-            self.note(RecordKind.RETRIED, "", {"by": "op"})
+            self.note(EntryKind.RETRIED, "", {"by": "op"})
             for other in stuck:
                 self.set(other, {"due_at": 0.0, "attempts": 0})
         else:
-            self.note(RecordKind.ABANDONED, "", {"by": "op", "left": []})
+            self.note(EntryKind.ABANDONED, "", {"by": "op", "left": []})
         return True
 
     def rest(self, wake_at):
@@ -371,7 +371,7 @@ class Life:
         """What may be begun."""
         name, plan, progress = move.step.name, self.plan, self.progress
         kinds = {record.kind for record in self.journal}
-        back = bool(kinds & {RecordKind.REFUSED, RecordKind.COMPENSATING})
+        back = bool(kinds & {EntryKind.REFUSED, EntryKind.COMPENSATING})
         assert name not in [out.move.step.name for out in self.out], "one call of a step at a time"
         if move.act in (Act.DO, Act.INSPECT):
             assert not back, "nothing is done once the operation turned back"
@@ -395,20 +395,20 @@ class Life:
     def check_record(self, before, record):
         """What may be recorded."""
         kind, plan = record.kind, self.plan
-        done = [r.step for r in self.journal if r.kind in (RecordKind.DONE, RecordKind.ADOPTED)]
+        done = [r.step for r in self.journal if r.kind in (EntryKind.DONE, EntryKind.ADOPTED)]
         assert len(done) == len(set(done)), "a step is done at most once"
         forward = before.compensating_at is None
         if forward and before.stage >= plan.pivot_stage:
-            assert kind is not RecordKind.COMPENSATING
-            if kind is RecordKind.REFUSED:
+            assert kind is not EntryKind.COMPENSATING
+            if kind is EntryKind.REFUSED:
                 assert plan.steps[record.step].kind is StepKind.PIVOT
         elif not forward:
             assert self.progress.compensating_at == before.compensating_at, "its clock is not reset"
-            if kind in (RecordKind.DONE, RecordKind.REFUSED):
+            if kind in (EntryKind.DONE, EntryKind.REFUSED):
                 assert plan.steps[record.step].outcome_check is OutcomeCheck.NOBODY_KNOWS
-        if kind in (RecordKind.REFUSED, RecordKind.COMPENSATING) and forward:
+        if kind in (EntryKind.REFUSED, EntryKind.COMPENSATING) and forward:
             assert not self.progress.stuck, "turning back starts anew"
-        if kind is RecordKind.STUCK:
+        if kind is EntryKind.STUCK:
             assert record.step not in before.stuck, "once is enough"
             assert record.body["why"], "stuck for a reason"
         if self.state is OperationState.RUNNING:
@@ -421,7 +421,7 @@ class Life:
             case OperationState.SUCCEEDED:
                 assert set(progress.done) == set(plan.steps)
                 assert not progress.cause
-                adopted = [r.step for r in self.journal if r.kind is RecordKind.ADOPTED]
+                adopted = [r.step for r in self.journal if r.kind is EntryKind.ADOPTED]
                 assert set(plan.steps) <= set(self.held) | set(adopted)
             case OperationState.COMPENSATED:
                 assert progress.cause

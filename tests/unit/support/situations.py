@@ -4,7 +4,7 @@ from typing import Any
 
 from tenure.core import saga
 from tenure.core.moves import Move
-from tenure.core.operation import Intent, Record, RecordKind
+from tenure.core.operation import EntryKind, Intent, JournalEntry
 from tenure.core.plan import Plan, StepKind, nobody_knows, nothing
 from tests.unit.support.saga_world import step
 
@@ -14,13 +14,13 @@ PIVOT_PLAN = Plan(
     "turn", stages=[step("a"), step("p", kind=StepKind.PIVOT), step("r", kind=StepKind.RETRIABLE)]
 )
 BLIND = Plan("blind", stages=[step("a"), step("x", inspect=nobody_knows, undo=nothing)])
-ACCEPTED_RECORD: tuple[object, ...] = (RecordKind.ACCEPTED, "", 100.0, {})
+ACCEPTED_RECORD: tuple[object, ...] = (EntryKind.ACCEPTED, "", 100.0, {})
 
 
 def fold_records(plan, *records):
     """The progress of an operation after these records; it was accepted at 100."""
     rows: list[Any] = [ACCEPTED_RECORD, *((*row, {}) if len(row) == 3 else row for row in records)]
-    return saga.fold(plan, [Record(n, *row) for n, row in enumerate(rows, 1)])
+    return saga.fold(plan, [JournalEntry(n, *row) for n, row in enumerate(rows, 1)])
 
 
 def intents_of(*names, **columns):

@@ -17,13 +17,13 @@ from tenure.app.events import acknowledgements
 from tenure.app.operations.admission import Admission, refuse_locked
 from tenure.app.operations.commands import build_compensation
 from tenure.app.operations.handle import encode, input_of, load_handle
-from tenure.app.operations.record_change import build_record
+from tenure.app.operations.record_change import build_entry
 from tenure.app.plane import Plane
 from tenure.app.tenancy import audit
 from tenure.core import agent as core
 from tenure.core.agent import AGENT, AgentState, AgentTrigger
 from tenure.core.errors import Conflict, ConflictCode, IllegalTransition, PlanUnknown
-from tenure.core.operation import SUPERSEDED, RecordKind
+from tenure.core.operation import SUPERSEDED, EntryKind
 from tenure.core.records import AgentRecord, NamedAgentRecord, OperationRecord
 from tenure.core.roles import Caller, Role
 from tenure.core.verb import LifecycleVerb
@@ -196,7 +196,7 @@ async def _notify_lock_holder(plane: Plane, holder: str, *, by: str, now: float)
         if (compensation := build_compensation(handle, why, now)) is not None:
             return compensation.change.expand_lines()
     body = {"signal": SUPERSEDED, "payload": by, "by": by}
-    return build_record(handle, RecordKind.SIGNALLED, "", body, now).change.expand_lines()
+    return build_entry(handle, EntryKind.SIGNALLED, "", body, now).change.expand_lines()
 
 
 # --- a queued verb --------------------------------------------------------------------------------

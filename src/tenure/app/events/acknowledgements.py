@@ -14,14 +14,14 @@ from tenure.app.events.cloudevents import EventFilter
 from tenure.app.events.subscription_rows import subscription_exists
 from tenure.app.operations.handle import decode, load_handle
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
-from tenure.app.operations.record_change import build_record
+from tenure.app.operations.record_change import build_entry
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.core.errors import Conflict, ConflictCode, Invalid, NotFound, PlanUnknown
 from tenure.core.instant import in_utc
 from tenure.core.limits import PAGE_MAX
-from tenure.core.operation import RecordKind
+from tenure.core.operation import EntryKind
 from tenure.core.records import AwaitedRecord, OperationRecord, SubscriptionRecord, TenancyRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.core.subscription import ACKNOWLEDGED
@@ -190,7 +190,7 @@ async def _settle(
         if handle is not None and handle.progress.end is None:
             handle.due_at = None  # a poll may have moved it: the change sets it again
             body = {"signal": ACKNOWLEDGED, "payload": subscription, "by": caller.principal}
-            change = build_record(handle, RecordKind.SIGNALLED, "", body, now).change.expand_lines()
+            change = build_entry(handle, EntryKind.SIGNALLED, "", body, now).change.expand_lines()
             guards += change.guards
             writes += change.writes
         change = Change("", guards, writes, wake_hint=WakeHint(operation))

@@ -35,10 +35,10 @@ from tenure.core.errors import (
 )
 from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, INPUT_BYTES_MAX
-from tenure.core.operation import OperationState, RecordKind
+from tenure.core.operation import EntryKind, OperationState
 from tenure.core.records.operation import LockRecord
 from tenure.ports.lock_rows import NEW_LOCK, take_lock
-from tenure.ports.operation_rows import NEW_OPERATION, NEW_RECORD
+from tenure.ports.operation_rows import NEW_ENTRY, NEW_OPERATION
 from tenure.ports.store import Change, Header, Is, Line, Put, WakeHint, Writes, combine_hints
 
 
@@ -157,13 +157,13 @@ def _acceptance(
     now: float,
 ) -> PendingChange:
     """A new operation as it was admitted: its row, first record, event and first intents."""
-    headers = [*admission.headers, NEW_OPERATION, NEW_RECORD, NEW_EVENT]
+    headers = [*admission.headers, NEW_OPERATION, NEW_ENTRY, NEW_EVENT]
     lines: list[Line] = [
         *admission.lines,
         (handle.id, handle.tenant, principal, handle.plan_name, handle.plan.digest, handle.agent,
          handle.generation, handle.state, 1, handle.token, handle.worker, 0.0, text, now, now),
-        (handle.id, 1, handle.tenant, RecordKind.ACCEPTED, "", now, "{}"),
-        event_line(handle, RecordKind.ACCEPTED, "", handle.state, now=now, first=admission.is_new),
+        (handle.id, 1, handle.tenant, EntryKind.ACCEPTED, "", now, "{}"),
+        event_line(handle, EntryKind.ACCEPTED, "", handle.state, now=now, first=admission.is_new),
     ]  # fmt: skip
     new_intents = intend_stage(handle, 0, headers, lines)
     is_new_work = not handle.subject.may_use_reserve(handle.plan_name)

@@ -17,12 +17,12 @@ from tenure.app.operations.admission import validate_name
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, identify
 from tenure.app.operations.plane import OperationsPlane
-from tenure.app.operations.record_change import PendingChange, build_record, encode_stored
+from tenure.app.operations.record_change import PendingChange, build_entry, encode_stored
 from tenure.app.operations.views import OperationView
 from tenure.core import decisions, saga
 from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded, NotFound
 from tenure.core.limits import SIGNALS_MAX
-from tenure.core.operation import IntentState, OperationState, RecordKind
+from tenure.core.operation import EntryKind, IntentState, OperationState
 from tenure.core.records.operation import OperationRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.operator_rows import OperatorCommand
@@ -69,7 +69,7 @@ def build_compensation(
     if not unclaimed and saga.past_pivot(handle.plan, handle.progress):
         return None
     record_body = {**body, "unclaimed": True} if unclaimed else body
-    return build_record(handle, RecordKind.COMPENSATING, "", record_body, now)
+    return build_entry(handle, EntryKind.COMPENSATING, "", record_body, now)
 
 
 async def signal(
@@ -97,7 +97,7 @@ async def signal(
             message = f"operation {handle.id} has {count} signals already; it can have no more"
             raise LimitExceeded(message)
         body = {"signal": name, "payload": payload, "by": caller.principal}
-        return build_record(handle, RecordKind.SIGNALLED, "", body, now)
+        return build_entry(handle, EntryKind.SIGNALLED, "", body, now)
 
     _, plain = encode_stored(payload)
     request = CommandRequest("signal", idempotency_key, {"name": name, "payload": plain})
@@ -112,8 +112,8 @@ async def retry(
     def decide(handle: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(handle)
         intents = decisions.retry(handle.progress)
-        return build_record(
-            handle, RecordKind.RETRIED, "", {"by": caller.principal}, now, intents=intents
+        return build_entry(
+            handle, EntryKind.RETRIED, "", {"by": caller.principal}, now, intents=intents
         )
 
     return await _decide(plane, caller, operation, decide, CommandRequest("retry", idempotency_key))
@@ -136,7 +136,7 @@ async def adopt(
             message = f"operation {handle.id} is being undone; use mark-absent or abandon"
             raise Conflict(message, code=ConflictCode.COMPENSATING, holder=handle.id)
         intents = decisions.adopt(handle.intents[step], caller.principal)
-        return build_record(handle, RecordKind.ADOPTED, step, result, now, intents=intents)
+        return build_entry(handle, EntryKind.ADOPTED, step, result, now, intents=intents)
 
     request = CommandRequest("adopt", idempotency_key, {"step": step, "result": result})
     return await _decide(plane, caller, operation, decide, request)
@@ -153,8 +153,8 @@ async def mark_absent(
     def decide(handle: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(handle, step)
         intents = decisions.mark_absent(handle.progress, handle.intents[step], caller.principal)
-        return build_record(
-            handle, RecordKind.MARKED_ABSENT, step, {"by": caller.principal}, now, intents=intents
+        return build_entry(
+            handle, EntryKind.MARKED_ABSENT, step, {"by": caller.principal}, now, intents=intents
         )
 
     request = CommandRequest("mark_absent", idempotency_key, {"step": step})
@@ -174,7 +174,7 @@ async def abandon(
             if intent.state is not IntentState.BURNED
         ]
         body = {"by": caller.principal, "left": left}
-        return build_record(handle, RecordKind.ABANDONED, "", body, now)
+        return build_entry(handle, EntryKind.ABANDONED, "", body, now)
 
     request = CommandRequest("abandon", idempotency_key, interrupt=True)
     return await _decide(plane, caller, operation, decide, request)

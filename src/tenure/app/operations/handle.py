@@ -1,7 +1,7 @@
 """`OperationHandle`: one operation in the memory of its worker, read from its rows.
 
 An engine has a handle for each operation that it executes, and loads it again after a crash.  It
-converts rows to the values that the saga reads: `Record`, `Intent` and `Progress`.
+converts rows to the values that the saga reads: `JournalEntry`, `Intent` and `Progress`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import msgspec
 from tenure.app.operations.outbox_rows import sequence_of
 from tenure.core import saga
 from tenure.core.ids import ResourceKey, key_text, stem_of
-from tenure.core.operation import Intent, IntentState, OperationState, Record, RecordKind
+from tenure.core.operation import EntryKind, Intent, IntentState, JournalEntry, OperationState
 from tenure.core.plan import Plan, Step
 from tenure.core.progress import Progress
 from tenure.core.records.operation import IntentRecord, JournalRecord, OperationRecord
@@ -28,7 +28,7 @@ _ENDED = {IntentState.PRESENT: "done", IntentState.BURNED: "undone"}
 # The members of an enum by their values: calling the enum takes ten times as long.
 OPERATION_STATES = {str(state): state for state in OperationState}
 INTENT_STATES = {str(hold): hold for hold in IntentState}
-RECORD_KINDS = {str(kind): kind for kind in RecordKind}
+ENTRY_KINDS = {str(kind): kind for kind in EntryKind}
 
 
 def encode(value: object) -> str:
@@ -99,13 +99,13 @@ class OperationHandle:
         self.due_at = row.due_at
 
     def fold(self, journal: Sequence[JournalRecord]) -> set[str]:
-        """Fold the records that are new; returns the steps that they mark absent."""
+        """Fold the journal entries that are new; returns the steps that they mark absent."""
         absent: set[str] = set()
         for row in journal[self.journal_length :]:
-            record = record_of(row)
-            self.progress = saga.after(self.plan, self.progress, record)
-            if record.kind is RecordKind.MARKED_ABSENT:
-                absent.add(record.step)
+            entry = entry_of(row)
+            self.progress = saga.after(self.plan, self.progress, entry)
+            if entry.kind is EntryKind.MARKED_ABSENT:
+                absent.add(entry.step)
         self.journal_length = len(journal)
         return absent
 
@@ -114,7 +114,10 @@ class OperationHandle:
         for row in rows:
             new = intent_of(row)
             if new.state is IntentState.INTENDED and new.step in self.progress.done:
-                new.state, new.unknown_since = IntentState.PRESENT, None  # its record implies it
+                new.state, new.unknown_since = (
+                    IntentState.PRESENT,
+                    None,
+                )  # the journal entry implies it
             old = self.intents.get(new.step)
             if old is not None:
                 new.busy = old.busy
@@ -211,10 +214,10 @@ def input_of(row: OperationRecord) -> Mapping[str, object]:
     return cast("Mapping[str, object]", decode(row.input))
 
 
-def record_of(row: JournalRecord) -> Record:
+def entry_of(row: JournalRecord) -> JournalEntry:
     """A journal row as the saga reads it."""
     _, number, _, kind, step, at, body = row
-    return Record(number, RECORD_KINDS[kind], step, at, decode(body))
+    return JournalEntry(number, ENTRY_KINDS[kind], step, at, decode(body))
 
 
 def intent_of(row: IntentRecord) -> Intent:

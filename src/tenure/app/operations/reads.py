@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import cast
 
 from tenure.app.operations import views as operation_views
-from tenure.app.operations.handle import OperationHandle, load_handle, record_of
+from tenure.app.operations.handle import OperationHandle, entry_of, load_handle
 from tenure.app.operations.plane import OperationsPlane
 from tenure.app.operations.views import OperationView
 from tenure.app.pages import every, page_of
 from tenure.core.errors import Invalid, NotFound
-from tenure.core.operation import ENDED_OR_STUCK, OperationState, Record
+from tenure.core.operation import ENDED_OR_STUCK, JournalEntry, OperationState
 from tenure.core.records.operation import OperationRecord
 from tenure.ports.store import LoadedOperation
 
@@ -22,7 +22,7 @@ async def get_operation(plane: OperationsPlane, tenant: str, operation: str) -> 
 
 async def records_after(
     plane: OperationsPlane, operation: str, last: int, *, known_revision: object = None
-) -> tuple[object, OperationState, list[Record]] | None:
+) -> tuple[object, OperationState, list[JournalEntry]] | None:
     """The operation's revision and state now, and its records after the record number `last`.
 
     None if the revision is still `known_revision`, or if there is no such operation.
@@ -32,7 +32,7 @@ async def records_after(
         return None
     loaded = cast(LoadedOperation, await plane.store.load(operation))
     state = OperationState(loaded.operation.state)
-    return row.revision, state, [record_of(row) for row in loaded.journal[last:]]
+    return row.revision, state, [entry_of(row) for row in loaded.journal[last:]]
 
 
 async def list_operations(

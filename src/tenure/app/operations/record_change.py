@@ -1,4 +1,4 @@
-"""Builds the commit for each journal record: record, operation, intents, event and subject's rows.
+"""Builds the commit for each journal entry: entry, operation, intents, event and subject's rows.
 
 The saga has made the decision before.  After the commit, `apply_to` updates the handle in memory.
 """
@@ -24,11 +24,11 @@ from tenure.core.operation import (
     PENDING,
     RUNNING,
     STUCK,
+    EntryKind,
     Intent,
     IntentState,
+    JournalEntry,
     OperationState,
-    Record,
-    RecordKind,
 )
 from tenure.core.plain import require_plain_data
 from tenure.core.plan import Step
@@ -36,8 +36,8 @@ from tenure.core.progress import Progress
 from tenure.core.saga import MoveOutcome
 from tenure.ports.operation_rows import (
     INTENT_HEADERS,
+    NEW_ENTRY,
     NEW_INTENT,
-    NEW_RECORD,
     OPERATION_HEADERS,
     POLL,
     burn_intent,
@@ -55,7 +55,7 @@ from tenure.ports.store import (
 )
 
 IMPLIED_COLUMNS: Columns = {"state": IntentState.PRESENT}
-"""Not written: the record that a step is done implies it (see `OperationHandle.merge`)."""
+"""Not written: the journal entry that a step is done implies it (see `OperationHandle.merge`)."""
 DEPTH_CHECK_BYTES_MIN = 2 * DEPTH_MAX
 """Shorter JSON text cannot be nested too deep."""
 
@@ -116,20 +116,20 @@ class PendingChange(Struct):
 def record_outcome(
     handle: OperationHandle, step: Step, outcome: MoveOutcome, now: float
 ) -> PendingChange:
-    """The change for an ended move: a record with all that follows, or a poll's next due time."""
-    if outcome.record is None:
+    """The change for an ended move: a journal entry, or a poll's next due time."""
+    if outcome.entry is None:
         return _record_poll(handle, step, outcome, now)
-    kind, body = outcome.record
+    kind, body = outcome.entry
     intents = {step.name: outcome.intent}
     token = handle.intents[step.name].token
-    return build_record(
+    return build_entry(
         handle, kind, step.name, body, now, intents=intents, token=token, burned=outcome.burned
     )
 
 
-def build_record(
+def build_entry(
     handle: OperationHandle,
-    kind: RecordKind,
+    kind: EntryKind,
     step: str,
     body: object,
     now: float,
@@ -138,22 +138,22 @@ def build_record(
     token: int | None = None,
     burned: tuple[tuple[str, str], ...] = (),
 ) -> PendingChange:
-    """The change for one more record: state, intents of the next stage and the event go with it.
+    """The change that appends an entry, with the state, the event and the next stage's intents.
 
     With a `token` it is committed only while the step's intent has that token.
     """
     name, journal_length, before = handle.id, handle.journal_length + 1, handle.progress
     text, value = encode_stored(body)  # later steps see the value as a restart would read it
-    progress = saga.after(handle.plan, before, Record(journal_length, kind, step, now, value))
+    progress = saga.after(handle.plan, before, JournalEntry(journal_length, kind, step, now, value))
     state = saga.state_of(handle.plan, progress, handle.intents)
     if handle.state is PENDING and state is RUNNING:
         state = PENDING  # only a claim makes it run; a signal before the claim does not
     changes = intents or {}
-    stuck = kind is RecordKind.STUCK and changes
+    stuck = kind is EntryKind.STUCK and changes
     due_at = _due_at(handle, progress, _intents_after(handle, changes), now) if stuck else 0.0
     columns, values = _operation_columns(handle, progress, state, due_at, kind=kind, now=now)
     guard = (handle.revision,) if token is None else (step, token, handle.revision)
-    headers = [OPERATION_HEADERS[columns, token is None], NEW_RECORD, NEW_EVENT]
+    headers = [OPERATION_HEADERS[columns, token is None], NEW_ENTRY, NEW_EVENT]
     lines: list[Line] = [
         (name, handle.revision + 1, now, *values, *guard),
         (name, journal_length, handle.tenant, kind, step, now, text),
@@ -196,10 +196,10 @@ def _operation_columns(
     state: OperationState,
     due_at: float | None,
     *,
-    kind: RecordKind,
+    kind: EntryKind,
     now: float,
 ) -> tuple[tuple[str, ...], tuple[Value, ...]]:
-    """The columns that a record changes in the operation's row beside its revision, and values."""
+    """The columns that an entry changes in the operation's row beside its revision, and values."""
     old = handle.progress
     if state is handle.state and due_at == handle.due_at and progress.cause == old.cause:
         return (), ()  # the most frequent case
@@ -247,7 +247,7 @@ def intend_stage(
 
 def event_line(
     handle: OperationHandle,
-    kind: RecordKind,
+    kind: EntryKind,
     step: str,
     state: OperationState,
     *,
@@ -255,7 +255,7 @@ def event_line(
     why: str = "",
     first: bool = False,
 ) -> Line:
-    """The event of a record, to be committed with it under `NEW_EVENT`.
+    """The event of a journal entry, to be committed with it under `NEW_EVENT`.
 
     `first`: no event of this agent was ever numbered.
     """
@@ -273,7 +273,7 @@ def event_line(
 
 _encode_cause = lru_cache(1_000)(encode)
 """Every undo of an operation has the same cause."""
-_EVENTS: dict[tuple[str, RecordKind, str, OperationState], tuple[str, str]] = {}
+_EVENTS: dict[tuple[str, EntryKind, str, OperationState], tuple[str, str]] = {}
 """A cache of names and bodies of events without their cause; bounded by the steps of plans."""
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, NamedTuple
 
-from tenure.core.operation import IntentState, OperationState, RecordKind
+from tenure.core.operation import EntryKind, IntentState, OperationState
 from tenure.core.records.table import row_of
 
 
@@ -76,7 +76,7 @@ class JournalRecord(NamedTuple):
     """Its place in the journal, from 1 without gaps."""
     tenant: str
     """The tenant of the operation."""
-    kind: Annotated[str, RecordKind]
+    kind: Annotated[str, EntryKind]
     """What was recorded."""
     step: str
     """The step that it is about; empty: the operation as a whole."""

@@ -13,7 +13,7 @@ import msgspec
 from tenure.app.operations import reads
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.events import OF_END, OF_RECORD
-from tenure.core.operation import ENDED_OR_STUCK, OperationState, Record
+from tenure.core.operation import ENDED_OR_STUCK, JournalEntry, OperationState
 from tenure.core.retry import OPERATION_STREAM
 from tenure.faces.api.schemas import operations as schemas
 from tenure.faces.http.authenticate import caller_of
@@ -90,7 +90,7 @@ async def _follow(
         await plane.engine.wait(operation, next(pauses))
 
 
-def _event(record: Record, state: OperationState, *, ends: bool) -> bytes:
+def _event(record: JournalEntry, state: OperationState, *, ends: bool) -> bytes:
     """One record as an event; the record that ends the operation has the type of its end event."""
     data = schemas.StreamedRecord(
         seq=record.seq,

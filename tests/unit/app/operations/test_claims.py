@@ -17,7 +17,7 @@ from tenure.app.start_checks import prepare
 from tenure.core.endings import Done
 from tenure.core.errors import OutcomeUnknown, StaleToken, Unavailable
 from tenure.core.moves import Act
-from tenure.core.operation import IntentState, OperationState, RecordKind
+from tenure.core.operation import EntryKind, IntentState, OperationState
 from tenure.core.plan import Plan, Step, nothing
 from tenure.core.records import IntentRecord
 from tenure.plans.catalogue import Catalogue
@@ -259,7 +259,7 @@ def test_siblings_that_try_for_one_number_in_the_journal_have_changes_of_their_o
         now = bench.store.now()
         steps = handle.plan.steps
         written = [
-            record_change.build_record(handle, RecordKind.DONE, step, {}, now, token=1).change.id
+            record_change.build_entry(handle, EntryKind.DONE, step, {}, now, token=1).change.id
             for step in steps
         ]
         assert len(set(written)) == len(steps)

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from tenure.app.operations import views as operation_views
-from tenure.core.operation import IntentState, OperationState, RecordKind
+from tenure.core.operation import EntryKind, IntentState, OperationState
 from tenure.core.plan import StepKind
 from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, RequestFields, ResponseBody
 from tenure.faces.http.table import WAIT_SECONDS_MAX
@@ -76,7 +76,7 @@ class StreamedRecord(ResponseBody, frozen=True):
     """
 
     seq: int
-    kind: RecordKind
+    kind: EntryKind
     step: str
     at: Instant
     state: OperationState
