@@ -1,6 +1,6 @@
 """An operation: one execution of a plan, with its journal and its intents.
 
-The journal is an append-only list of `JournalEntry`; the progress of the operation is computed from it.
+The journal is an append-only list of `JournalEntry`; the operation's progress is computed from it.
 An `Intent` is written before the first call of a step.  It has the key of the step's resource, the
 fence token without which the step's outcome cannot be recorded, and the time of the next attempt.
 The states of operations and of intents are tables.

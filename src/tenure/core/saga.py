@@ -4,8 +4,8 @@
 or the time to check again.  `decide_outcome` returns what to write when a move has ended.  Together
 with `tenure.core.decisions` they are all of the saga's rules:
 
-- The journal entry that completes a stage also writes the intents of the next stage.  So the intent of a
-  step is durable before the first call of the step.
+- The entry that completes a stage is committed with the intents of the next stage.  So the intent
+  of a step is durable before the first call of the step.
 - If the outcome of a call is unknown, the step is inspected by its key before it is called again.
   A timeout means "unknown", never "failed".
 - The decision to compensate is recorded before the first undo.  It covers every intended step,
@@ -13,8 +13,8 @@ with `tenure.core.decisions` they are all of the saga's rules:
   not delay the undos of older stages.
 - Once the pivot is intended, only one thing starts compensation: the provider refuses the pivot,
   and no earlier call of the pivot can still arrive.
-- Deadlines are measured from journal entries, not in attempts.  A deadline takes effect only after a call
-  or an inspect that started later than the deadline.
+- Deadlines are measured from journal entries, not in attempts.  A deadline takes effect only after
+  a call or an inspect that started later than the deadline.
 """
 
 from collections.abc import Iterator, Mapping
