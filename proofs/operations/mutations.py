@@ -126,7 +126,7 @@ def at_once_visible(move: Move, ending: Ending) -> tuple[Move, Ending]:
 def say_nothing_of_stuck(move: Move, outcome: MoveOutcome) -> MoveOutcome:
     """Record nothing of an undo that keeps failing."""
     stuck = outcome.entry is not None and outcome.entry[0] is EntryKind.STUCK
-    return outcome._replace(record=None) if stuck and move.act is Act.UNDO else outcome
+    return outcome._replace(entry=None) if stuck and move.act is Act.UNDO else outcome
 
 
 def forget_unknown(move: Move, outcome: MoveOutcome) -> MoveOutcome:
