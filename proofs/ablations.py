@@ -24,10 +24,10 @@ from proofs.subjects import SUBJECTS
 
 OPERATIONS = """# Ablations: what each safeguard is for
 
-Each safeguard below is switched off by the test harness, by patching the real code; no setting of
-the product can do that. Simulation runs are then drawn from seeds, with the workload profile that
-aims at it, and some check must notice. A row says in how many runs one did, and which invariants
-were broken most. `tests/simulation/test_ablations.py` fails if none of 1,000 seeds notices.
+The test harness switches off each safeguard below by patching the real code; no setting of the
+product can do that. Then it simulates runs from seeds, with the workload profile of the row. Some
+check must notice. A row says how many runs noticed, and which invariants were broken most often.
+`tests/simulation/test_ablations.py` fails if none of 1,000 seeds notices.
 
 Made on {today} with {versions} by
 
@@ -46,8 +46,8 @@ The last two are about the simulator itself: two runs of one seed have different
 
 ## Left out
 
-A safeguard behind which another stands cannot be missed. No run failed without the first three
-of these (1,000 runs each); the last two are left out by argument:
+If a second safeguard covers the same failure, no run can fail without the first. The first three
+of this list were measured (1,000 runs each, no failure). The last two were not measured:
 
 {left}
 """

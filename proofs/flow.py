@@ -1,6 +1,6 @@
-"""The picture of the flow: read off the plans, events, reactions and reconcilers there are.
+"""Writes docs/reference/flow.md: a diagram of plans, events, reactions and reconcilers.
 
-`docs/reference/flow.md` is this page, and a test fails when it is another.
+The page is read from the code, and a test fails if the file differs.
 
 usage: python -m proofs.flow > docs/reference/flow.md
 """
@@ -36,11 +36,11 @@ WAYS = {
     SubscriptionKind.NATS: "JetStream, at least once, in order for each agent",
     SubscriptionKind.PULL: "GET /v1/events: pages, or a stream",
 }
-"""How each kind of subscription hears of events."""
+"""How each kind of subscription receives events."""
 
 
-def told_by(plan: str) -> list[str]:
-    """The events about its agent that operations of this plan can tell, in the order of a life."""
+def events_of(plan: str) -> list[str]:
+    """The agent events that operations of this plan can publish, in the order of a life."""
     verb = VERBS[plan]
     states = set(_states_before(verb))
     for before, after in itertools.product(operation.OperationState, repeat=2):
@@ -51,12 +51,12 @@ def told_by(plan: str) -> list[str]:
         ):
             then = _states_after(verb, before, after, was)
             states |= set() if then is None else {then}
-    told = {agent_event(state) for state in states}
-    return [event for event in AGENT_EVENTS.values() if event in told]
+    events = {agent_event(state) for state in states}
+    return [event for event in AGENT_EVENTS.values() if event in events]
 
 
 def _states_before(verb: LifecycleVerb) -> Iterator[agent.AgentState]:
-    """The states that accepting the verb leads to; where it leads nowhere nothing is told."""
+    """The states in which an accepted verb puts its agent; empty if it changes no state."""
     if verb.request is None:
         yield verb.during
     for start, trigger, end in AGENT.rows:
@@ -70,10 +70,13 @@ def _states_after(
     after: operation.OperationState,
     was: agent.AgentState,
 ) -> agent.AgentState | None:
-    """Where its agent stands after this; None: nowhere else, or there is no such operation."""
+    """The state of the agent after this transition of the operation; None if it does not change.
+
+    None also if an operation of this verb cannot make the transition.
+    """
     if before is after or not operation.OPERATION.permits(before, after):
         return None
-    with suppress(IllegalTransition):  # nobody can ask this verb of an agent that stood so
+    with suppress(IllegalTransition):  # the verb is not accepted in that state
         return verb.agent_after(before, after, return_state=was)
     return None
 
@@ -88,11 +91,11 @@ def page() -> str:
 
 
 def _picture() -> str:
-    lines = ["```mermaid", "flowchart LR", *_rooms(), *_arrows(), "```", ""]
+    lines = ["```mermaid", "flowchart LR", *_nodes(), *_arrows(), "```", ""]
     return "\n".join(lines)
 
 
-def _rooms() -> Iterator[str]:
+def _nodes() -> Iterator[str]:
     yield '    subgraph plans ["plans: every step done, or all undone"]'
     for plan in PLANS:
         yield f'        {plan.name}["{plan.name}<br/>{_steps(plan)}"]'
@@ -121,7 +124,7 @@ def _rooms() -> Iterator[str]:
 
 def _arrows() -> Iterator[str]:
     for plan in PLANS:
-        for event in told_by(plan.name):
+        for event in events_of(plan.name):
             yield f"    {plan.name} --> {_node(event)}"
     yield "    plans --> operation_events"
     yield "    events --> outbox --> relay"
@@ -142,7 +145,7 @@ def _arrows() -> Iterator[str]:
 def _plans() -> str:
     head = ["| plan | steps | events of its agent |", "| ---- | ----- | ------------------- |"]
     rows = [
-        f"| `{plan.name}` | {_steps(plan)} | {_code_list(told_by(plan.name))} |" for plan in PLANS
+        f"| `{plan.name}` | {_steps(plan)} | {_code_list(events_of(plan.name))} |" for plan in PLANS
     ]
     waits = ", ".join(f"`{verb}` (of `{event}`)" for verb, event in WAITED_FOR.items())
     tail = f"Required subscribers acknowledge before the end of {waits}."
@@ -163,12 +166,12 @@ def _reconcilers() -> str:
         "| reconciler | the sentence that it keeps true |",
         "| ---------- | ------------------------------- |",
     ]
-    kept = {
+    sentences = {
         "outbox": _sentence(outbox),
         **{name: one.SENTENCE for name, one in RECONCILERS.items()},
         "epoch": epoch.SENTENCE,
     }
-    rows = [f"| `{name}` | {sentence} |" for name, sentence in kept.items()]
+    rows = [f"| `{name}` | {sentence} |" for name, sentence in sentences.items()]
     return "\n".join(["## Reconcilers", "", *head, *rows, ""])
 
 
@@ -177,7 +180,7 @@ def _code_list(events: tuple[str, ...] | list[str]) -> str:
 
 
 def _sentence(one: object) -> str:
-    """The first line of what it says of itself."""
+    """The first line of its docstring."""
     return str(one.__doc__).splitlines()[0]
 
 

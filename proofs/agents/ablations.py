@@ -27,7 +27,7 @@ from tenure.ports.store import Change, CommitRefusal, Put, Set
 from tenure.testing.memory_store import Tables, tables
 from tenure.testing.patches import Off, patched
 
-# --- how each is taken out ------------------------------------------------------------------------
+# --- how each is switched off ---------------------------------------------------------------------
 
 
 def admissions(change: Callable[[Admission], Admission]) -> Off:
@@ -41,7 +41,7 @@ def admissions(change: Callable[[Admission], Admission]) -> Off:
 
 
 def closed_later(admission: Admission) -> Admission:
-    """Leave the agent as it is until the operation has ended."""
+    """Accept a closing verb without changing the state of its agent."""
     writes = tuple(
         Set(w.table, w.key, {c: v for c, v in w.row.items() if c != "state"})
         if isinstance(w, Set) and w.table == "agent" and "generation" in w.row
@@ -52,12 +52,12 @@ def closed_later(admission: Admission) -> Admission:
 
 
 def same_epoch(admission: Admission) -> Admission:
-    """Tell providers the same epoch every time."""
+    """Give providers the same epoch every time."""
     return admission._replace(input={**(admission.input or {}), "epoch": 1})
 
 
 def lock_not_waited_for() -> AbstractContextManager[None]:
-    """Begin though another operation works on the agent."""
+    """Start although another operation has the lock of the agent."""
     real = AgentPlaneApi.acquire_lock
 
     async def acquire_lock(self: AgentPlaneApi, agent: str, operation: str, **kwargs: Any) -> Any:
@@ -72,7 +72,7 @@ def lock_not_waited_for() -> AbstractContextManager[None]:
 
 
 def burned_not_recorded() -> AbstractContextManager[None]:
-    """Say nothing of what was removed."""
+    """Do not record which resources were removed."""
     real = saga.decide_outcome
 
     def decide_outcome(*given: Any, **kwargs: Any) -> MoveOutcome:
@@ -82,7 +82,7 @@ def burned_not_recorded() -> AbstractContextManager[None]:
 
 
 def names_taken_over() -> AbstractContextManager[None]:
-    """Put a name over another agent's."""
+    """Write the name of an agent over the same name of another one."""
     real = Tables.apply
 
     def apply(self: Tables, change: Change) -> CommitRefusal | None:
@@ -99,7 +99,7 @@ def names_taken_over() -> AbstractContextManager[None]:
 
 
 def nobody_is_told() -> AbstractContextManager[None]:
-    """Close an agent without a word to the operation that works on it."""
+    """Close an agent without notifying the operation that has its lock."""
 
     async def closing(*_: Any, **__: Any) -> Change:
         return Change("", (), ())
@@ -108,7 +108,7 @@ def nobody_is_told() -> AbstractContextManager[None]:
 
 
 def parent_not_guarded() -> AbstractContextManager[None]:
-    """Believe that the parent is still open when the child is written."""
+    """Write a child without checking that its parent is still open."""
     real = Tables.apply
 
     def apply(self: Tables, change: Change) -> CommitRefusal | None:
@@ -120,12 +120,12 @@ def parent_not_guarded() -> AbstractContextManager[None]:
 
 
 def was_forgotten() -> AbstractContextManager[None]:
-    """Take every agent for one that was READY."""
+    """Return every agent to READY, whatever its state was."""
     return patched(subject, _return_state=lambda _operation, _progress: AgentState.READY)
 
 
 def place_not_given_up() -> AbstractContextManager[None]:
-    """Empty the place of what waits, whoever stands there by now."""
+    """Empty the lock queue of an agent, even if another operation is queued by now."""
     real = subject._lock_column  # noqa: SLF001
     return patched(subject, _lock_column=lambda *given: real(*given) or ("next",))
 
@@ -136,7 +136,7 @@ def keys_not_kept() -> AbstractContextManager[None]:
 
 
 def fingerprint_ignored() -> AbstractContextManager[None]:
-    """Take any request for the one that the key was given for."""
+    """Treat every request with a key as a repetition of the first one."""
     return patched(idempotency, fingerprint=lambda _: "the same")
 
 
@@ -147,7 +147,7 @@ def one_scope() -> AbstractContextManager[None]:
 
 
 def any_tenants_agent() -> AbstractContextManager[None]:
-    """Find an agent whoever asks."""
+    """Return an agent to every tenant."""
 
     async def get_agent_row(plane: Any, caller: Any, name: str) -> Any:
         for row in await plane.store.list_rows(AgentRecord, {}, limit=1_000):
@@ -160,7 +160,7 @@ def any_tenants_agent() -> AbstractContextManager[None]:
 
 
 def any_tenants_operation() -> AbstractContextManager[None]:
-    """Show an operation to whoever knows its id."""
+    """Return an operation to every tenant that knows its id."""
     real = reads.read_own
 
     async def read_own(plane: Any, _: str, operation: str, **how: bool) -> Any:
@@ -172,7 +172,7 @@ def any_tenants_operation() -> AbstractContextManager[None]:
 
 @contextmanager
 def rows_not_linked() -> Iterator[None]:
-    """Chain the numbers of entries and not what they say."""
+    """Chain the numbers of entries and not their contents."""
     real = chain.link
 
     def link(previous: str, values: Sequence[object]) -> str:
@@ -183,7 +183,7 @@ def rows_not_linked() -> Iterator[None]:
 
 
 def head_ignored() -> AbstractContextManager[None]:
-    """Verify without the head that was written down."""
+    """Verify without the exported head hash."""
     real = audit.verify
 
     async def verify(plane: Any, *, head: str = "") -> audit.ChainVerdict:
@@ -203,102 +203,107 @@ _TABLE = (
     ),
     Ablation(
         "holder_is_told",
-        "The operation at work learns in the same commit that the agent was closed.",
+        "The commit that closes an agent also notifies the operation that has its lock.",
         "S15", (13,), "closing", nobody_is_told,
     ),
     Ablation(
         "closed_says_nothing",
-        "An operation whose agent was closed says nothing more of the agent's state.",
+        "An operation whose agent was closed no longer writes the state of the agent.",
         "S15", (13,), "closing", lambda: patched(subject, SUPERSEDED="nothing"),
     ),
     Ablation(
         "turn_waited_for",
-        "A closing operation begins when the one at work has ended.",
+        "A closing operation starts its steps only after the operation that has the lock has"
+        " ended.",
         "S11", (2,), "closing", lock_not_waited_for,
     ),
     Ablation(
         "queued_says_nothing",
-        "An operation that is queued says nothing of the agent before its turn.",
+        "An operation in the lock queue does not write the state of the agent before it has the"
+        " lock.",
         "S11", (2,), "queued", lambda: patched(subject, _is_queued=lambda _: False),
     ),
     Ablation(
         "queued_gives_way",
-        "An operation that has lost its place to a close leaves that place alone.",
+        "An operation that a close has displaced from the lock queue does not empty the queue"
+        " when it ends.",
         "S15", (13,), "queued", place_not_given_up,
     ),
     Ablation(
         "burned_recorded",
-        "What a later operation has removed is recorded where it was intended.",
+        "A removal is also recorded on the intent of the earlier operation that made the resource.",
         "S1", (3,), "agents", burned_not_recorded,
     ),
     Ablation(
         "quota_guarded",
-        "The last place of a quota is taken once.",
+        "Two creates cannot both take the last place of a quota.",
         "S14", (2,), "quota", without_guards("quota", "revision"),
     ),
     Ablation(
         "released_in_end",
-        "The commit that ends an agent gives its name and its place back.",
+        "The commit that ends an agent releases its name and its place in the quota.",
         "S14", (2,), "agents", lambda: patched(subject, _release_writes=lambda _live, _end: []),
     ),
     Ablation(
         "name_guarded",
-        "A name is one row: of two creates one wins.",
+        "Of two creates with the same name only one is accepted, because a name is one row.",
         "S11", (2,), "names", names_taken_over,
     ),
     Ablation(
         "epoch_raised",
-        "Each verb raises the epoch under which providers shut and open.",
+        "Each verb raises the epoch, so that a provider ignores a late open or close of an"
+        " earlier verb.",
         "S6", (13,), "late", admissions(same_epoch),
     ),
     Ablation(
         "parent_guarded",
-        "No child is committed once its parent was closed.",
+        "A child is not created after its parent was closed.",
         "S23", (13,), "owned", parent_not_guarded,
     ),
     Ablation(
         "was_kept",
-        "A close that is taken back returns the agent to what it was.",
+        "A cancelled close returns the agent to the state before it.",
         "S17", (2,), "spared", was_forgotten,
     ),
     Ablation(
         "agent_guarded",
-        "A verb stands on the agent as it was read.",
+        "A verb is accepted only if the agent has not changed since it was read.",
         "S12", (2,), "closing", without_guards("agent", "next"),
     ),
     Ablation(
         "key_in_accept",
-        "An idempotency key is kept in the commit that accepts its operation.",
+        "An idempotency key is stored in the commit that accepts its operation.",
         "S20", (10,), BY_PROOF, keys_not_kept,
     ),
     Ablation(
         "fingerprint_compared",
-        "A key answers only for the request that it was given for.",
+        "An idempotency key is refused with a request other than its first one.",
         "S20", (10,), BY_PROOF, fingerprint_ignored,
     ),
     Ablation(
         "key_of_tenant",
-        "Every tenant has idempotency keys of its own.",
+        "Two tenants can use the same idempotency key for different requests.",
         "S20", (10, 18), BY_PROOF, one_scope,
     ),
     Ablation(
         "agent_of_tenant",
-        "An agent is found only by its own tenant.",
+        "A tenant can read only its own agents.",
         "T1", (18,), BY_PROOF, any_tenants_agent,
     ),
     Ablation(
         "operation_of_tenant",
-        "An operation is found only by its own tenant.",
+        "A tenant can read only its own operations.",
         "T1", (18,), BY_PROOF, any_tenants_operation,
     ),
     Ablation(
         "entries_linked",
-        "An audit entry's hash covers all it says and the entry before it.",
+        "The hash of an audit entry covers all its fields and the hash of the entry before it.",
         "T17", (20,), BY_PROOF, rows_not_linked,
     ),
     Ablation(
         "head_compared",
-        "The head that was written down must still be in the audit log.",
+        "A verification with an exported head hash fails if the audit log no longer has that"
+        " entry.",
         "T17", (20,), BY_PROOF, head_ignored,
     ),
 )  # fmt: skip

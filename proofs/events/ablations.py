@@ -13,11 +13,11 @@ from tenure.delivery.outbox import AgentQueues, DestinationRoute, E, SendResult
 from tenure.ports.store import Change, Set
 from tenure.testing.patches import patched
 
-_send = outbox._send  # noqa: SLF001 (what is switched off)
+_send = outbox._send  # noqa: SLF001 (the function that is switched off)
 
 
 def marked_first() -> AbstractContextManager[None]:
-    """Move the cursor, then publish."""
+    """Move the cursor before the events are published."""
 
     async def send(plane: Any, route: DestinationRoute, rows: Any) -> SendResult:
         if rows and isinstance(rows[0], OutboxRecord):
@@ -29,7 +29,7 @@ def marked_first() -> AbstractContextManager[None]:
 
 
 def newest_first() -> AbstractContextManager[None]:
-    """Send whatever of an agent, its newest event first."""
+    """Send the newest event of each agent first."""
 
     def heads(queues: AgentQueues[E]) -> list[E]:
         return [queue[-1] for queue in queues.values()]
@@ -38,7 +38,7 @@ def newest_first() -> AbstractContextManager[None]:
 
 
 def ids_drawn() -> AbstractContextManager[None]:
-    """Give an event another id each time it is told."""
+    """Give an event another id each time it is sent."""
     numbers = itertools.count()
 
     def random_event_id(position: int, agent: str, sequence: int | None, at: float) -> str:
@@ -65,7 +65,7 @@ ABLATIONS = by_name(
     (
         Ablation(
             "published_before_marked",
-            "A cursor moves only after what lies before it was published.",
+            "A cursor moves only after all events before it were published.",
             "S21",
             (17,),
             "relay_dies",
@@ -73,7 +73,7 @@ ABLATIONS = by_name(
         ),
         Ablation(
             "one_of_an_agent_at_a_time",
-            "An agent's next event leaves after the receipt of the one before.",
+            "The next event of an agent is sent only after its previous event was accepted.",
             "S21",
             (17,),
             "relay_dies",
@@ -81,7 +81,7 @@ ABLATIONS = by_name(
         ),
         Ablation(
             "stable_event_id",
-            "An event has one id, by which a consumer tells a copy.",
+            "An event always has the same id, so that a consumer can recognise a copy.",
             "S21",
             (17,),
             "relay_dies",
@@ -89,7 +89,7 @@ ABLATIONS = by_name(
         ),
         Ablation(
             "letters_go_first",
-            "What comes after a dead letter of an agent waits behind it.",
+            "Later events of an agent wait behind its dead letter.",
             "S21",
             (17,),
             "receiver_refuses",

@@ -420,7 +420,7 @@ ABLATIONS = by_name(
     (
         Ablation(
             "allowance_ends",
-            "A tenant's bucket gets empty, and so do its places.",
+            "A tenant has a limited request rate and a limited number of concurrent requests.",
             "T18",
             (21,),
             BY_PROOF,
@@ -428,7 +428,7 @@ ABLATIONS = by_name(
         ),
         Ablation(
             "allowance_of_tenant",
-            "Every tenant has a bucket of its own.",
+            "Every tenant has its own limits.",
             "T18",
             (21,),
             BY_PROOF,
@@ -436,7 +436,7 @@ ABLATIONS = by_name(
         ),
         Ablation(
             "heads_are_timed",
-            "A client has only so long for its headers.",
+            "A client has a limited time to send its headers.",
             "T18",
             (21,),
             BY_PROOF,
@@ -444,7 +444,7 @@ ABLATIONS = by_name(
         ),
         Ablation(
             "heads_are_bounded",
-            "Headers have only so many bytes.",
+            "The headers of a request have a limited size.",
             "T18",
             (21,),
             BY_PROOF,
@@ -452,7 +452,7 @@ ABLATIONS = by_name(
         ),
         Ablation(
             "bodies_are_timed",
-            "A client has only so long for a body that is read whole.",
+            "A client has a limited time to send a body that is read completely.",
             "T18",
             (21,),
             BY_PROOF,
@@ -460,7 +460,7 @@ ABLATIONS = by_name(
         ),
         Ablation(
             "answers_are_timed",
-            "A client that does not read is cut off.",
+            "A client that does not read its answer is disconnected.",
             "T18",
             (21,),
             BY_PROOF,

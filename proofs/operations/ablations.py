@@ -10,13 +10,13 @@ from proofs.operations import mutations, store_mutations
 _TABLE = (
     Ablation(
         "undo_covers_intended",
-        "Compensation covers every intended step, not only those known to be done.",
+        "Compensation undoes every intended step, not only the steps that are known to be done.",
         "S1", (2,), "undo",
         mutations.with_steps_to_undo(lambda p, steps: [s for s in steps if s.name in p.done]),
     ),
     Ablation(
         "undo_covers_refused",
-        "Compensation covers a refused step too: an earlier call of it may still arrive.",
+        "Compensation also undoes a refused step, because an earlier call of it may still arrive.",
         "S1 S4", (2,), "late",
         mutations.with_steps_to_undo(
             lambda p, steps: [s for s in steps if s.name not in p.refused]
@@ -24,17 +24,18 @@ _TABLE = (
     ),
     Ablation(
         "undo_newest_first",
-        "What stands on another is removed first.",
+        "Compensation undoes the newest step first, because a step may depend on earlier ones.",
         "S15", (2,), "undo", mutations.with_steps_to_undo(lambda _, steps: steps[::-1]),
     ),
     Ablation(
         "undo_until_gone",
-        "A failing undo is tried again until it is done.",
+        "A failing undo is retried until it succeeds.",
         "S18", (2,), "undo", mutations.decide_outcome(mutations.undo_once),
     ),
     Ablation(
         "stuck_is_said",
-        "An undo that keeps failing is STUCK: listed, with what is left.",
+        "An operation whose undo keeps failing becomes STUCK and lists the resources that are"
+        " left.",
         "S18", (2,), "stuck", mutations.decide_outcome(after=mutations.say_nothing_of_stuck),
     ),
     Ablation(
@@ -59,87 +60,92 @@ _TABLE = (
     ),
     Ablation(
         "inspect_first",
-        "A call whose end is unknown is asked about before it is repeated.",
+        "A call with an unknown outcome is inspected before it is repeated.",
         "S3", (6,), "effects", mutations.moves(mutations.repeat_unasked),
     ),
     Ablation(
         "visible_window",
-        "What a provider may not show yet is not taken for lost.",
+        "A resource that the provider may not list yet is not treated as absent.",
         "S3", (6,), "effects", mutations.decide_outcome(mutations.at_once_visible),
     ),
     Ablation(
         "unknown_waits",
-        "An effect that nobody can ask about stops as unknown and waits for a person.",
+        "An effect that cannot be inspected becomes STUCK with an unknown outcome and waits for"
+        " an operator.",
         "S19", (6,), "effects", mutations.moves(mutations.repeat_unknown),
     ),
     Ablation(
         "timeout_is_no_refusal",
-        "A timeout is not a failure.",
+        "A timeout of a call is not treated as a refusal.",
         "S3 S17", (6,), "pivot", mutations.decide_outcome(mutations.timeout_is_refusal),
     ),
     Ablation(
         "refused_look_is_no_refusal",
-        "A refused look says nothing of the call it asks about.",
+        "A refused inspect is not treated as a refusal of the call that it inspects.",
         "S3 S17", (6,), "looks", mutations.look_taken_for_call,
     ),
     Ablation(
         "pivot_doubted",
-        "A pivot is refused only when no earlier call of it can still arrive.",
+        "A refusal of a pivot is final only when no earlier call of it can still arrive.",
         "S3 S17", (6,), "late_pivot", mutations.refused_though_called,
     ),
     Ablation(
         "unknown_pivot_stays",
-        "A pivot whose end is unknown is never compensated.",
+        "An operation whose pivot has an unknown outcome is never compensated.",
         "S17", (6,), "unknown_pivot", mutations.pivot_turned_back,
     ),
     Ablation(
         "own_calls_remembered",
-        "What only this process knows of its calls survives a fresh read.",
+        "A worker that reads its operation again keeps its own knowledge of the calls that it"
+        " has sent.",
         "S19", (6,), "interrupted", mutations.own_calls_forgotten,
     ),
     Ablation(
         "stuck_keeps_unknown",
-        "STUCK keeps since when the outcome is unknown.",
+        "A step that becomes STUCK keeps the time since when its outcome is unknown.",
         "S19", (6,), "interrupted", mutations.decide_outcome(after=mutations.forget_unknown),
     ),
     Ablation(
         "claim_makes_unknown",
-        "After a takeover whatever was intended may have been called.",
+        "A worker that takes an operation over assumes that every intended step may have been"
+        " called.",
         "S3 S6", (6, 7), "effects", store_mutations.claims(store_mutations.as_if_called_by_nobody),
     ),
     Ablation(
         "commit_error_stops",
-        "A COMMIT that failed has no known end: the process stops and recovers.",
+        "A process stops after a failed COMMIT, whose outcome it cannot know, and recovers at"
+        " its next start.",
         "S26", (1, 6), "commit_errors", store_mutations.commit_error_is_failure,
     ),
     Ablation(
         "cancel_before_pivot",
-        "A cancel is refused once the pivot is intended.",
+        "A cancel is refused after the pivot was intended.",
         "S17", (2,), "pivot", mutations.late_cancel,
     ),
     Ablation(
         "fence_token",
-        "Every record guards the token of its claim, and whoever has lost it stops.",
+        "Every record guards the fence token of its claim, and a worker with an old token stops.",
         "S6", (7,), "zombies", mutations.no_fence,
     ),
     Ablation(
         "claim_raises_token",
-        "A claim raises the token, so that the last holder's is worthless.",
+        "A claim raises the fence token, so that the token of the last holder is no longer valid.",
         "S6", (7,), "zombies", store_mutations.claims(store_mutations.same_token),
     ),
     Ablation(
         "revision_guard",
-        "A change is applied only to what it was decided on.",
+        "A change is applied only to the revision that it was decided on.",
         "S5 S12", (2, 7), "abandoned", store_mutations.without_guards("operation", "revision"),
     ),
     Ablation(
         "claim_raises_revision",
-        "A claim raises the revision, so that a cancel cannot think it unclaimed.",
+        "A claim raises the revision, so that a concurrent cancel cannot treat the operation as"
+        " unclaimed.",
         "S5 S6", (2, 7), "front", store_mutations.claims(store_mutations.same_revision),
     ),
     Ablation(
         "store_judges_leases",
-        "Leases expire by the store's clock and no other.",
+        "Leases expire by the clock of the store, never by the clock of a worker.",
         "S7", (7,), "clocks", store_mutations.claim_by_own_clock,
     ),
     Ablation(
@@ -149,22 +155,23 @@ _TABLE = (
     ),
     Ablation(
         "recovery_resumes_undos",
-        "A takeover resumes every open operation, those going back as well.",
+        "A takeover also resumes operations that are being compensated.",
         "S18", (2,), "crashes", store_mutations.claim_forward_only,
     ),
     Ablation(
         "later_look",
-        "A deadline passes only after a look later than it.",
+        "A deadline takes effect only after an inspect that started later than the deadline.",
         "S5", (2,), "readiness", mutations.performing(mutations.look_no_more),
     ),
     Ablation(
         "deadline_from_record",
-        "Deadlines are measured from records, so that a crash loop ends.",
+        "A deadline counts from a stored record, so that a process that keeps crashing does not"
+        " extend it.",
         "S18", (2,), "crash_loop", mutations.from_the_claim,
     ),
     Ablation(
         "reads_are_repeated",
-        "A disk that refuses to be read does not end what is under way.",
+        "An operation survives a failed read of the disk: the read is repeated.",
         "S26", (2,), "busy_disk", mutations.reads_not_repeated,
     ),
     Ablation(
@@ -174,68 +181,68 @@ _TABLE = (
     ),
     Ablation(
         "due_elsewhere",
-        "What was recorded by another process is found at the next look round.",
+        "The engine finds work that another process has recorded at its next poll.",
         "S10", (2,), "signals", store_mutations.nothing_is_due,
     ),
     Ablation(
         "early_signals_kept",
-        "A signal that comes before anyone waits for it is kept.",
+        "A signal that arrives before its step waits for it is stored.",
         "S10", (1,), "signals", mutations.early_signals_dropped,
     ),
     Ablation(
         "signals_as_given",
-        "A signal that came during a call was not seen by that call.",
+        "A signal that arrives during a call counts as not yet seen by that call.",
         "S10", (2,), "signals_meanwhile", mutations.unseen_signals,
     ),
     Ablation(
         "ack_after_commit",
-        "Nothing is acknowledged before it is durable.",
+        "A request is acknowledged only when its operation is durable.",
         "S26", (1,), "acceptance", store_mutations.ack_first,
     ),
     Ablation(
         "event_in_commit",
-        "An event commits with the change it tells of.",
+        "An event is written in the commit of the change that it reports.",
         "S21", (1,), "crashes", store_mutations.in_a_commit_of_its_own("outbox"),
     ),
     Ablation(
         "intent_in_commit",
-        "A step's intent is durable before its call leaves.",
+        "The intent of a step is durable before its call is sent.",
         "S1", (1, 2), "crashes",
         store_mutations.in_a_commit_of_its_own("intent", is_new_work=False),
     ),
     Ablation(
         "key_in_commit",
-        "An idempotency key commits with its operation.",
+        "An idempotency key is written in the commit of its operation.",
         "S20", (1,), "acceptance", store_mutations.in_a_commit_of_its_own("idempotency"),
     ),
     Ablation(
         "refusal_leaves_nothing",
-        "A change is applied whole or not at all.",
+        "A change is applied completely or not at all.",
         "S20", (1,), "acceptance", store_mutations.leftovers,
     ),
     Ablation(
         "tombstones",
-        "A removed key is burned: what arrives late is refused (a provider's safeguard).",
+        "A provider burns a removed key and refuses calls that arrive later.",
         "S4", (2,), "late", store_mutations.no_tombstones,
     ),
     Ablation(
         "keys_honoured",
-        "The same key twice is one resource (a provider's safeguard).",
+        "A provider makes one resource for two calls with the same key.",
         "S2 S3", (2,), "undo", store_mutations.keys_not_honoured,
     ),
     Ablation(
         "foreign_not_adopted",
-        "What belongs to somebody else is never taken for ours.",
+        "A resource of another owner is never adopted.",
         "S2", (2,), "foreign", store_mutations.foreign_adopted,
     ),
     Ablation(
         "seeded_order",
-        "The order of a run comes from its seed.",
+        "The order of a simulation run is derived from its seed.",
         "1", (22,), "usual", store_mutations.unseeded_order, Oracle.REPLAY,
     ),
     Ablation(
         "seeded_ids",
-        "Ids and jitter come from the seed.",
+        "The ids and the jitter of a simulation run are derived from its seed.",
         "1", (22,), "usual", store_mutations.unseeded_ids, Oracle.REPLAY,
     ),
 )  # fmt: skip
@@ -243,16 +250,16 @@ ABLATIONS = by_name(_TABLE)
 """Every safeguard that can be switched off, by name."""
 
 LEFT_OUT = {
-    "lease_margin": "a worker that was paused for too long lets go by itself. Behind it stands the"
-    " fence token, which refuses whatever it would still write.",
-    "interrupt": "a cancel stops the calls of do's that are under way. Without it they end at their"
-    " call limit, and what arrives later finds a burned key.",
-    "provider_fence": "a provider refuses a generation older than the last it has seen. A key holds"
-    " its generation, so that no two generations meet under one key.",
-    "revision_guard_of_records": "a record is refused if another came first. The journal's own key"
-    " refuses two records of one number; what only the guard keeps apart is polls and ends, which"
-    " `revision_guard` shows.",
-    "dead_ports": "after a kill every port is dead (the harness's own safeguard). Nothing in the"
-    " product cleans up in a `finally`, so that there is nothing to fake.",
+    "lease_margin": "a worker that was paused for too long gives its operations up by itself."
+    " Without it the fence token still refuses every record of that worker.",
+    "interrupt": "a cancel stops the calls of a do that are under way. Without it they end at"
+    " their call limit, and a call that arrives later finds a burned key.",
+    "provider_fence": "a provider refuses a generation older than the newest that it has seen. A"
+    " key contains its generation, so two generations never share a key.",
+    "revision_guard_of_records": "a record is refused if another one was written first. The"
+    " primary key of the journal already refuses two records with the same number. Only polls and"
+    " ends have no other guard, and `revision_guard` shows those.",
+    "dead_ports": "after a simulated kill every port raises (a safeguard of the harness). The"
+    " product has no clean-up in a `finally` block, so nothing could act after the kill.",
 }
-"""Safeguards that no run can miss, since another stands behind each of them."""
+"""Safeguards that no run can miss, since another one covers the same failure."""

@@ -15,24 +15,24 @@ from tenure.testing.patches import patched
 
 
 class Earlier(NamedTuple):
-    """A plane, and a store that says what it said before."""
+    """A plane whose store answers as it did at an earlier time."""
 
     plane: Plane
     store: Any
 
 
 class Then(NamedTuple):
-    """What a store said of who lives."""
+    """The keys that a store listed as living at an earlier time."""
 
     keys: frozenset[str]
 
     async def list_living(self, *_: object, **__: object) -> frozenset[str]:
-        """The same whatever was created since."""
+        """The same keys, whatever was created since."""
         return self.keys
 
 
 def store_first() -> AbstractContextManager[None]:
-    """Ask the store before the provider."""
+    """Read the store before the provider is listed."""
 
     async def compare(plane: Plane, _: Term, slot: str, provider: Provider, tick: Any) -> None:
         rows = await plane.store.list_rows(IntentRecord, {"slot": slot}, limit=1_000)
@@ -51,7 +51,7 @@ def store_first() -> AbstractContextManager[None]:
 _TABLE = (
     Ablation(
         "provider_first",
-        "The provider is listed before the store is asked.",
+        "The orphan pass lists the provider before it reads the store.",
         "S8", (4,), BY_PROOF, store_first,
     ),
     Ablation(
@@ -61,28 +61,28 @@ _TABLE = (
     ),
     Ablation(
         "seen_twice",
-        "An orphan is removed at the second sighting, some time after the first.",
+        "An orphan is removed only after a second sighting, some time after the first.",
         "S8", (4,), BY_PROOF, lambda: patched(orphans, SIGHTINGS=1, APART_SECONDS=0.0),
     ),
     Ablation(
         "grace",
-        "What is young is left alone.",
+        "A young resource is not treated as an orphan.",
         "S8", (4,), BY_PROOF, lambda: patched(orphans, GRACE_SECONDS=0.0),
     ),
     Ablation(
         "sweep_capped",
-        "Too many orphans at once are believed by nobody.",
+        "A pass that finds too many orphans at once removes none of them and reports a finding.",
         "S9", (4,), BY_PROOF, lambda: patched(orphans, cap=lambda _: 1e9),
     ),
     Ablation(
         "held_is_known",
-        "An operation is kept while anything that it made may be there.",
+        "An operation is retained while a resource that it made may still exist.",
         "S10", (3,), "lost_reactions", lambda: patched(retention, may_hold=lambda _: False),
     ),
     *(
         Ablation(
-            f"reconciler_{name}", f"The reconciler {name} looks.", "S4 S10", (3,), "lost_reactions",
-            off(name),
+            f"reconciler_{name}", f"The reconciler `{name}` runs.", "S4 S10", (3,),
+            "lost_reactions", off(name),
         )
         for name in ("outbox", *RECONCILERS)
     ),

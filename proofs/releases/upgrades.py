@@ -222,7 +222,7 @@ SUBJECT = Subject(
         (
             Ablation(
                 "only_adds",
-                "A migration that only adds leaves the file open to the release before.",
+                "After a migration that only adds, the release before can still open the file.",
                 "S28",
                 (23,),
                 BY_PROOF,

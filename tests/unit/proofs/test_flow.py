@@ -55,5 +55,5 @@ async def test_whatever_a_life_tells_stands_in_the_picture(harness):
         if row.type.startswith("agent."):
             told.add((json.loads(row.body)["by"], row.type))
     assert len({by for by, _ in told}) == len(PLANS)
-    wrong = [(by, event) for by, event in told if event not in flow.told_by(by)]
+    wrong = [(by, event) for by, event in told if event not in flow.events_of(by)]
     assert wrong == []

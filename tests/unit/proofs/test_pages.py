@@ -6,6 +6,8 @@ import pytest
 
 from proofs import pages
 from proofs.ablations import PAGES as ABLATION_PAGES
+from proofs.ablations import ablations_of
+from proofs.operations.ablations import LEFT_OUT
 from tenure.core.retry import POLICIES, RetryPolicy
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
@@ -41,3 +43,12 @@ def test_make_measures_every_page_of_ablations():
     for name, page in ABLATION_PAGES.items():
         assert f"-m proofs.ablations --page {name} --seeds" in makefile
         assert f"--write {page.path}" in makefile
+
+
+@pytest.mark.parametrize("page", ABLATION_PAGES)
+def test_a_page_of_ablations_has_the_sentences_of_the_code(page):
+    text = Path(REFERENCE.parents[1], ABLATION_PAGES[page].path).read_text(encoding="utf-8")
+    rows = [f"| `{one.name}` | {one.protects} |" for _, one in ablations_of(page)]
+    assert [row for row in rows if row not in text] == []
+    if page == "operations":
+        assert [name for name, why in LEFT_OUT.items() if f"- `{name}`: {why}" not in text] == []
