@@ -147,6 +147,8 @@ def _serving(operation: SubjectOperation, progress: Progress, then: AgentState) 
     if then is AgentState.READY and verb.starts_runtime:
         started = progress.done.get(RUNTIME_STEP)
         return {"serving": encode(started if isinstance(started, dict) else {})}
+    if progress.end is OperationState.COMPENSATED:
+        return {}  # the agent returns to its earlier state, with the runtime that it had then
     keeps_runtime = verb.keeps_runtime is not None and verb.keeps_runtime(values)
     gone = then is AgentState.DELETED or (then is AgentState.SUSPENDED and not keeps_runtime)
     row: Row = {"serving": None} if gone else {}

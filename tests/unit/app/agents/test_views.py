@@ -6,10 +6,13 @@ from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.agents import invocations
 from tenure.app.agents import views as agent_views
+from tenure.app.operations import commands as operations
 from tenure.core.agent import AgentState, Verb
 from tenure.core.errors import Conflict, NotFound, NotReady
+from tenure.core.operation import OperationState
 from tenure.testing.faults import Fault, FaultPoint
-from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test
+from tenure.testing.operators import by
+from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test, fault
 
 
 @agent_test
@@ -123,6 +126,23 @@ async def test_an_agent_with_a_kept_runtime_shows_one_runtime_and_its_logs(harne
         f"{runtime.key.text}:1",
     )
     await harness.run_verb("delete")
+    assert await harness.violations() == []
+
+
+@agent_test
+async def test_a_cancelled_delete_of_a_suspended_agent_leaves_its_kept_runtime_listed_once(harness):
+    await harness.create_ready()
+    (runtime,) = harness.world.holds(provider="runtime")
+    await harness.run_verb("suspend", keep_runtime=True)
+    await harness.run_verb("resume")
+    await harness.run_verb("suspend", keep_runtime=True)
+    fault(harness, "runtime", "status", Fault.LOST)
+    deleted = await agents.delete_agent(harness.plane, CALLER, "alpha")
+    await operations.cancel(harness.plane, by("someone"), deleted.id)
+    assert (await harness.wait_for(deleted)).state == OperationState.COMPENSATED
+    assert await harness.agent_state() is AgentState.SUSPENDED
+    shown = await agent_views.list_resources(harness.plane, CALLER, "alpha")
+    assert [one.key for one in shown if one.slot == "runtime"] == [runtime.key.text]
     assert await harness.violations() == []
 
 
