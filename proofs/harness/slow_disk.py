@@ -94,7 +94,10 @@ class SlowStore(MemoryStore):
     def _apply(self, work: Change | Callable[[], Any]) -> Any:
         if isinstance(work, Change):
             return self._disk.apply(self, work)
-        return work()
+        try:
+            return work()
+        except TenureError as error:  # the handle was closed while its batch waited
+            return error
 
     def _tell(self, batch: list[tuple[asyncio.Future[Any], Any]], answers: list[Any]) -> None:
         if self._ended is not None:
