@@ -28,7 +28,7 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tenure.adapters.bus.nats import NatsBus
-from tenure.app.operations.outbox_rows import NEW_EVENT, POSITION, sequence_of
+from tenure.app.operations.outbox_rows import NEW_EVENT, POSITION, event_sequence_of
 from tenure.app.tenancy import tokens
 from tenure.core.records import CursorRecord
 from tenure.delivery.outbox import DestinationRoute
@@ -59,7 +59,7 @@ def event(number):
     agent = f"{number % AGENTS:032x}"
     now = time.time()
     row = ("default", agent, f"{number:032x}", "operation.step_done", now, BODY)
-    return POSITION, *row, sequence_of(agent)
+    return POSITION, *row, event_sequence_of(agent)
 
 
 def telling(numbers):

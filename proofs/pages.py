@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from proofs import cli_reference, flow, python_reference
-from tenure.core.agent import AGENT, CONDUCT, MEANING, AgentTrigger, Verb
+from tenure.core.agent import AGENT, MEANING, PERMISSIONS, AgentTrigger, Verb
 from tenure.core.agent_events import AGENT_EVENTS
 from tenure.core.operation import INTENT, OPERATION
 from tenure.core.retry import POLICIES, RetryPolicy
@@ -53,14 +53,14 @@ def states_page(text: str) -> str:
         if name != Verb.RECOVER  # requested by a reconciler alone
     }
     rows = []
-    for state, conduct in CONDUCT.items():
+    for state, conduct in PERMISSIONS.items():
         verbs = {
             str(requests[AgentTrigger(by)])
             for before, by, _ in AGENT.rows
             if before is state and by in requests
         }
         serves, accepts = "yes" if conduct.serves else "no", ", ".join(sorted(verbs)) or "none"
-        rows.append(f"| {state} | {serves} | {conduct.mints} | {accepts} |\n")
+        rows.append(f"| {state} | {serves} | {conduct.issues_tokens} | {accepts} |\n")
     return _with_rows(text, "| state | serves invocations | mints credentials | accepts |", rows)
 
 

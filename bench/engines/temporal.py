@@ -29,7 +29,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from engines import servers
 from engines.tenure import plan
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
-from tenure.adapters.engine.temporal import RESTING, WORKER, TemporalEngine, TemporalSettings
+from tenure.adapters.engine.temporal import IDLE_WORKER, WORKER, TemporalEngine, TemporalSettings
 from tenure.adapters.store import postgres, sqlite
 from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
@@ -110,7 +110,7 @@ async def ours(address: str, sink: meter.Sink, store: Store) -> AsyncIterator[Pe
     """A plane whose engine is Temporal."""
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue([plan(sink)])
     work = Executor("bench", store=store, entropy=entropy, catalogue=catalogue, providers={})
-    claims = SingleClaims(WORKER, resting=RESTING)
+    claims = SingleClaims(WORKER, idle_worker=IDLE_WORKER)
     settings = replace(SETTINGS, address=address)
     engine = TemporalEngine(
         work, claims, store=store, clock=clock, entropy=entropy, settings=settings

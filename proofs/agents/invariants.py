@@ -13,7 +13,7 @@ from typing import Any, cast
 from proofs.agents.lifecycle import SLOTS, TENANT, Fakes
 from proofs.harness.snapshot import Snapshot, read_snapshot
 from proofs.operations import invariants
-from tenure.core.agent import CONDUCT, AgentState, Verb
+from tenure.core.agent import PERMISSIONS, AgentState, Verb
 from tenure.core.audit import first_broken
 from tenure.core.operation import OPERATION, IntentState, OperationState
 from tenure.core.plan import Plan
@@ -286,9 +286,9 @@ def doors_stand_as_the_state_says(agents_state: AgentSnapshot) -> list[str]:
         state = AgentState(str(row.state))
         for name, door in _doors(agents_state):
             is_open = bool(agents_state.world.holds(provider=name, agent=uid)) and door.is_open(uid)
-            if is_open and CONDUCT[state].mints == "no":
+            if is_open and PERMISSIONS[state].issues_tokens == "no":
                 wrong.append(f"agent {uid} is {state} and {name} still mints for it")
-            if not is_open and CONDUCT[state].mints == "yes":
+            if not is_open and PERMISSIONS[state].issues_tokens == "yes":
                 wrong.append(f"agent {uid} is {state} and {name} mints nothing for it")
     return wrong
 

@@ -129,31 +129,31 @@ UNREACHABLE: Final = frozenset(
 """States that no verb leads to yet: the table has their rows for verbs to come."""
 
 
-class Conduct(NamedTuple):
-    """What is possible with an agent in a state."""
+class StatePermissions(NamedTuple):
+    """What an agent may do in a state."""
 
     serves: bool
     """Whether invocations are passed to its runtime."""
-    mints: str
-    """Whether tokens are issued: "yes", "no", or "until the drain ends" for work in flight."""
+    issues_tokens: str
+    """Whether tokens are issued for it: "yes", "no", or "until the drain ends"."""
 
 
-_OPEN = Conduct(serves=True, mints="yes")
-_DRAINING = Conduct(serves=False, mints="until the drain ends")
-_SHUT = Conduct(serves=False, mints="no")
-CONDUCT: Final = {
-    AgentState.CREATING: _SHUT,
-    AgentState.CREATE_FAILED: _SHUT,
+_OPEN = StatePermissions(serves=True, issues_tokens="yes")
+_DRAINING = StatePermissions(serves=False, issues_tokens="until the drain ends")
+_CLOSED = StatePermissions(serves=False, issues_tokens="no")
+PERMISSIONS: Final = {
+    AgentState.CREATING: _CLOSED,
+    AgentState.CREATE_FAILED: _CLOSED,
     AgentState.READY: _OPEN,
     AgentState.UPDATING: _OPEN,
     AgentState.UPDATE_FAILED: _OPEN,
     AgentState.SUSPENDING: _DRAINING,
-    AgentState.SUSPENDED: _SHUT,
-    AgentState.RESUMING: _SHUT,
+    AgentState.SUSPENDED: _CLOSED,
+    AgentState.RESUMING: _CLOSED,
     AgentState.MIGRATING: _OPEN,
     AgentState.DELETING: _DRAINING,
-    AgentState.DELETE_FAILED: _SHUT,
-    AgentState.DELETED: _SHUT,
+    AgentState.DELETE_FAILED: _CLOSED,
+    AgentState.DELETED: _CLOSED,
 }
 """One row for each state; docs/reference/states.md shows it."""
 MEANING: Final = {

@@ -173,12 +173,12 @@ class Plan:
     ) -> None:
         """Normalise the stages; Invalid if the plan is not consistent."""
         if isinstance(stages, Step):
-            _no(f"plan {name}: stages must be a tuple; write stages=(step,) for one")
+            _refuse(f"plan {name}: stages must be a tuple; write stages=(step,) for one")
         stage_tuples = tuple((s,) if isinstance(s, Step) else tuple(s) for s in stages)
         if not all(isinstance(step, Step) for stage in stage_tuples for step in stage):
-            _no(f"plan {name}: a stage is a Step, or several in a tuple, and nothing else")
+            _refuse(f"plan {name}: a stage is a Step, or several in a tuple, and nothing else")
         if type(version) is not int:
-            _no(f"plan {name}: a version is a whole number, not {version!r}")
+            _refuse(f"plan {name}: a version is a whole number, not {version!r}")
         assign = object.__setattr__
         assign(self, "name", name)
         assign(self, "stages", stage_tuples)
@@ -247,7 +247,7 @@ def plan_from_body(body: str, find: Callable[[str, int, str], Step | None]) -> P
         for stored in stage:
             known = find(name, version, stored["name"])
             if known is None or not _can_perform(known, stored):
-                _no(f"nobody here knows how to perform {name}@{version}/{stored['name']}")
+                _refuse(f"nobody here knows how to perform {name}@{version}/{stored['name']}")
             undo = {"call": known.undo, "nothing": nothing, "": None}[stored["undo"]]
             asks = stored["inspect"] == OutcomeCheck.ASK
             steps.append(
@@ -289,19 +289,21 @@ def _can_perform(known: Step, stored: Mapping[str, object]) -> bool:
 def _validate(plan: Plan) -> None:
     steps = [step for stage in plan.stages for step in stage]
     if not NAME.fullmatch(plan.name) or len(plan.name) > NAME_CHARACTERS_MAX:
-        _no(f"plan {plan.name!r}: {_NAMES}")
+        _refuse(f"plan {plan.name!r}: {_NAMES}")
     if plan.version < 1:
-        _no(f"plan {plan.name}: versions count from 1, not {plan.version}")
+        _refuse(f"plan {plan.name}: versions count from 1, not {plan.version}")
     if not steps or not all(plan.stages):
-        _no(f"plan {plan.name}: it has no steps, or a stage without any")
+        _refuse(f"plan {plan.name}: it has no steps, or a stage without any")
     if len(steps) > STEPS_MAX:
-        _no(f"plan {plan.name}: {len(steps)} steps; at most {STEPS_MAX} are allowed")
+        _refuse(f"plan {plan.name}: {len(steps)} steps; at most {STEPS_MAX} are allowed")
     seen: set[str] = set()
     for step in steps:
         if not NAME.fullmatch(step.name) or len(step.name) > NAME_CHARACTERS_MAX:
-            _no(f"plan {plan.name}: step {step.name!r}: {_NAMES}")
+            _refuse(f"plan {plan.name}: step {step.name!r}: {_NAMES}")
         if step.name in seen:
-            _no(f"plan {plan.name}: two steps are called {step.name}; names are unique in a plan")
+            _refuse(
+                f"plan {plan.name}: two steps are called {step.name}; names are unique in a plan"
+            )
         seen.add(step.name)
         _validate_step(plan, step)
     _validate_order(plan)
@@ -311,33 +313,33 @@ def _validate(plan: Plan) -> None:
 def _validate_step(plan: Plan, step: Step) -> None:
     where = f"plan {plan.name}: step {step.name}"
     if not isinstance(step.kind, StepKind):
-        _no(f"{where}: there is no kind {step.kind!r}; say {', '.join(StepKind)}")
+        _refuse(f"{where}: there is no kind {step.kind!r}; say {', '.join(StepKind)}")
     if not callable(step.do):
-        _no(f"{where}: its do must be an async function, not {step.do!r}")
+        _refuse(f"{where}: its do must be an async function, not {step.do!r}")
     if step.undo is not None and not isinstance(step.undo, Undo) and not callable(step.undo):
-        _no(f"{where}: its undo must be an async function or `nothing`, not {step.undo!r}")
+        _refuse(f"{where}: its undo must be an async function or `nothing`, not {step.undo!r}")
     if not isinstance(step.inspect, OutcomeCheck | None) and not callable(step.inspect):
-        _no(f"{where}: its inspect must be an async function, `repeat` or `nobody_knows`")
+        _refuse(f"{where}: its inspect must be an async function, `repeat` or `nobody_knows`")
     for name, function in (("do", step.do), ("undo", step.undo), ("inspect", step.inspect)):
         if isfunction(function) and not iscoroutinefunction(function):
-            _no(f"{where}: its {name} is no async function; write it with `async def`")
+            _refuse(f"{where}: its {name} is no async function; write it with `async def`")
     if not isinstance(step.limits, StepLimits):
-        _no(f"{where}: its limits must be a StepLimits, not {step.limits!r}")
+        _refuse(f"{where}: its limits must be a StepLimits, not {step.limits!r}")
     if step.kind is StepKind.COMPENSATABLE and step.undo is None:
-        _no(f"{where} declares no undo; give it one, or say undo=nothing")
+        _refuse(f"{where} declares no undo; give it one, or say undo=nothing")
     if step.kind is not StepKind.COMPENSATABLE and step.undo is not None:
-        _no(f"{where} is {step.kind} and declares an undo that would never run; leave it out")
+        _refuse(f"{where} is {step.kind} and declares an undo that would never run; leave it out")
     if step.inspect is None or step.inspect is OutcomeCheck.ASK:
-        _no(
+        _refuse(
             f"{where} does not say how to learn what became of a lost call; "
             "give it an inspect, or say inspect=repeat or inspect=nobody_knows"
         )
     if step.slot and (not NAME.fullmatch(step.slot) or len(step.slot) > NAME_CHARACTERS_MAX):
-        _no(f"{where}: slot {step.slot!r}: {_NAMES}")
+        _refuse(f"{where}: slot {step.slot!r}: {_NAMES}")
     for name, seconds in asdict(step.limits).items():
         zero = seconds == 0 and name == "visible_seconds"
         if not zero and not (isfinite(seconds) and seconds > 0):
-            _no(f"{where}: {name} must be a time above zero, not {seconds}")
+            _refuse(f"{where}: {name} must be a time above zero, not {seconds}")
 
 
 def _validate_order(plan: Plan) -> None:
@@ -349,14 +351,18 @@ def _validate_order(plan: Plan) -> None:
             if step.kind is StepKind.PIVOT:
                 beside = [other.name for other in stage if other is not step]
                 if beside:
-                    _no(f"{where} is a pivot beside {beside[0]} in one stage; a pivot stands alone")
+                    _refuse(
+                        f"{where} is a pivot beside {beside[0]} in one stage; a pivot stands alone"
+                    )
                 if pivot:
-                    _no(f"{where} is a second pivot after {pivot}; a plan has at most one")
+                    _refuse(f"{where} is a second pivot after {pivot}; a plan has at most one")
                 pivot = step.name
             elif step.kind is StepKind.COMPENSATABLE and pivot:
-                _no(f"{where} is compensatable after the pivot {pivot}, where nothing is undone")
+                _refuse(
+                    f"{where} is compensatable after the pivot {pivot}, where nothing is undone"
+                )
             elif step.kind is StepKind.RETRIABLE and not pivot and len(kinds) > 1:
-                _no(f"{where} is retriable before any pivot, so nothing could undo or pass it")
+                _refuse(f"{where} is retriable before any pivot, so nothing could undo or pass it")
 
 
 def _validate_needs(plan: Plan) -> None:
@@ -366,11 +372,11 @@ def _validate_needs(plan: Plan) -> None:
         for other in others:
             where = f"plan {plan.name}: step {name} needs {other}"
             if other not in stage_of:
-                _no(f"{where}, which is no step of this plan")
+                _refuse(f"{where}, which is no step of this plan")
             if name == other or _reaches(needs, other, name):
-                _no(f"{where}, which needs {name}: a cycle")
+                _refuse(f"{where}, which needs {name}: a cycle")
             if stage_of[other] >= stage_of[name]:
-                _no(f"{where}, which does not come before it")
+                _refuse(f"{where}, which does not come before it")
 
 
 def _reaches(needs: Mapping[str, tuple[str, ...]], start: str, goal: str) -> bool:
@@ -385,5 +391,5 @@ def _reaches(needs: Mapping[str, tuple[str, ...]], start: str, goal: str) -> boo
     return False
 
 
-def _no(sentence: str) -> NoReturn:
+def _refuse(sentence: str) -> NoReturn:
     raise Invalid(sentence)

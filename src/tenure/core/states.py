@@ -34,14 +34,14 @@ class Table:
         """ValueError if a (state, trigger) has two rows, or a final state has one."""
         rows, final = tuple(rows), frozenset(final)
         after: dict[tuple[StrEnum, StrEnum], StrEnum] = {}
-        for before, trigger, then in rows:
-            if (before, trigger) in after:
-                message = f"{name}: two rows for ({before}, {trigger})"
+        for old, trigger, new in rows:
+            if (old, trigger) in after:
+                message = f"{name}: two rows for ({old}, {trigger})"
                 raise ValueError(message)
-            after[before, trigger] = then
-        leaving = [before for before, _, _ in rows if before in final]
-        if leaving:
-            message = f"{name}: {leaving[0]} is final and has an exit"
+            after[old, trigger] = new
+        exits = [old for old, _, _ in rows if old in final]
+        if exits:
+            message = f"{name}: {exits[0]} is final and has an exit"
             raise ValueError(message)
         assign = object.__setattr__
         assign(self, "name", name)
@@ -49,7 +49,7 @@ class Table:
         assign(self, "final", final)
         assign(self, "rows", rows)
         assign(self, "_after", after)
-        assign(self, "_pairs", frozenset((before, then) for before, _, then in rows))
+        assign(self, "_pairs", frozenset((old, new) for old, _, new in rows))
 
     def after(self, state: StrEnum, trigger: StrEnum) -> StrEnum:
         """The state that `trigger` leads to, or IllegalTransition."""
@@ -59,21 +59,21 @@ class Table:
             message = f"{self.name}: {state} has no transition by {trigger}"
             raise IllegalTransition(message) from None
 
-    def permits(self, state: StrEnum, then: StrEnum) -> bool:
-        """Whether some row leads from `state` to `then`; staying is always permitted."""
-        return state is then or (state, then) in self._pairs
+    def permits(self, old: StrEnum, new: StrEnum) -> bool:
+        """Whether some row leads from `old` to `new`; an unchanged state is permitted."""
+        return old is new or (old, new) in self._pairs
 
     def states(self) -> tuple[StrEnum, ...]:
         """Every state, in the order in which the rows first name it."""
         seen: dict[StrEnum, None] = {self.start: None}
-        for before, _, then in self.rows:
-            seen.setdefault(before)
-            seen.setdefault(then)
+        for old, _, new in self.rows:
+            seen.setdefault(old)
+            seen.setdefault(new)
         return tuple(seen)
 
     def diagram(self) -> str:
         """The table as a Mermaid state diagram."""
         lines = ["stateDiagram-v2", f"    [*] --> {self.start}"]
-        lines += [f"    {before} --> {then}: {trigger}" for before, trigger, then in self.rows]
+        lines += [f"    {old} --> {new}: {trigger}" for old, trigger, new in self.rows]
         lines += [f"    {state} --> [*]" for state in self.states() if state in self.final]
         return "\n".join(lines)

@@ -44,17 +44,17 @@ class _Headers(dict[Any, Header]):
         return header
 
 
-def _record_header(key: tuple[tuple[str, ...], bool]) -> Header:
+def _entry_header(key: tuple[tuple[str, ...], bool]) -> Header:
     columns, by_command = key
     guards = (_REVISION,) if by_command else (_TOKEN, _REVISION)
     columns = ("revision", "updated_at", *columns)
     return Header("operation", OPERATION_KEY, columns, guards=guards)
 
 
-OPERATION_HEADERS = _Headers(_record_header)
-"""The row of an operation that gets a record, by the other columns that the record changes.
+OPERATION_HEADERS = _Headers(_entry_header)
+"""The row of an operation whose journal gets an entry, by the other columns that the entry changes.
 
-The second part of the key is whether a command makes the record, and not a step with a token.
+The second part of the key is whether a command makes the entry, and not a step with a token.
 """
 INTENT_HEADERS = _Headers(partial(Header, "intent", STEP_KEY))
 """The row of an intent, by the columns that change."""

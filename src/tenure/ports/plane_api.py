@@ -39,10 +39,10 @@ class AgentLock(NamedTuple):
 
 
 class OwnedAgents(NamedTuple):
-    """The agents that an agent owns and that are not deleted yet."""
+    """The agents that the delete of their owner waits for."""
 
-    left: Sequence[str]
-    """The names of agents that must be gone first."""
+    remaining: Sequence[str]
+    """The names of the agents that are not deleted yet."""
     more: bool = False
     """Whether the deletion of some of them was not requested yet."""
 

@@ -1,7 +1,7 @@
 """A subject: the kind of thing that the operations of a plan act on, such as an agent.
 
 `tenure.app.operations` executes operations of any plan and does not know agents.  A plan names its
-subject.  The subject returns the rows that are written in the same commit as a journal record (for
+subject.  The subject returns the rows that are written in the same commit as a journal entry (for
 an agent: its new state and its event), and says whether an operation can be cancelled.  A plan that
 names no subject has a `PlainSubject`: its operations only lock a row.
 """
@@ -18,7 +18,7 @@ from tenure.ports.store import Store, Write
 
 
 class SubjectOperation(Protocol):
-    """An open operation, as it is before the record that is being written."""
+    """An open operation, as it is before the journal entry that is being written."""
 
     id: str
     tenant: str
@@ -55,16 +55,16 @@ class Subject(Protocol):
         """
         ...
 
-    def may_use_reserve(self, plan_name: str) -> bool:
+    def is_accepted_on_full_disk(self, plan_name: str) -> bool:
         """Whether an operation of this plan is accepted when the disk is nearly full."""
         ...
 
-    def on_record(
+    def writes_for_entry(
         self, operation: SubjectOperation, progress: Progress, state: OperationState, now: float
     ) -> Sequence[Write]:
-        """The rows to write with a record that ends the operation or changes its state.
+        """The rows to write with a journal entry that ends the operation or changes its state.
 
-        `progress` and `state` are those after the record; `operation` is as it was before.
+        `progress` and `state` are those after the entry; `operation` is as it was before.
         """
         ...
 
@@ -84,11 +84,11 @@ class PlainSubject:
         """It has no name."""
         return ""
 
-    def may_use_reserve(self, plan_name: str) -> bool:  # noqa: ARG002
+    def is_accepted_on_full_disk(self, plan_name: str) -> bool:  # noqa: ARG002
         """New work is refused (StoreFull) while there is no space."""
         return False
 
-    def on_record(
+    def writes_for_entry(
         self,
         operation: SubjectOperation,
         progress: Progress,

@@ -51,7 +51,7 @@ def build_engine(
     temporal_settings = _temporal(settings)
     from tenure.adapters.engine import temporal
 
-    claims = SingleClaims(temporal.WORKER, resting=temporal.RESTING)
+    claims = SingleClaims(temporal.WORKER, idle_worker=temporal.IDLE_WORKER)
     engine = temporal.TemporalEngine(
         work, claims, store=store, clock=clock, entropy=entropy, settings=temporal_settings
     )

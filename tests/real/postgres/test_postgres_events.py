@@ -19,7 +19,7 @@ from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres import functions, horizon, parts
 from tenure.adapters.store.postgres.schema import shift_positions_after_restore
 from tenure.app.leader import Leader
-from tenure.app.operations.outbox_rows import sequence_of
+from tenure.app.operations.outbox_rows import event_sequence_of
 from tenure.core.errors import LimitExceeded
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.retention import Retention, RetentionLimits
@@ -171,7 +171,7 @@ AGENT = "a" * 32
 def numbered_event(kind: str) -> Put:
     """An event of the agent, which has a number among those of its own."""
     put = event(kind)
-    return replace(put, row={**put.row, "agent": AGENT, "sequence": sequence_of(AGENT)})
+    return replace(put, row={**put.row, "agent": AGENT, "sequence": event_sequence_of(AGENT)})
 
 
 async def commit_out_of_order(url: str) -> list[tuple[str, int]]:
@@ -229,7 +229,7 @@ def test_two_processes_that_tell_of_the_same_agents_never_cross(postgres_url: st
         for number in range(60):
             told = [
                 replace(numbered_event("said"), row={
-                    **event("said").row, "agent": one, "sequence": sequence_of(one),
+                    **event("said").row, "agent": one, "sequence": event_sequence_of(one),
                 })
                 for one in chance.sample(agents, 2)
             ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, cast
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
-from tenure.adapters.engine.temporal import RESTING, WORKER, TemporalEngine, TemporalSettings
+from tenure.adapters.engine.temporal import IDLE_WORKER, WORKER, TemporalEngine, TemporalSettings
 from tenure.app.operations import admission, reads
 from tenure.app.operations.admission import Accept
 from tenure.app.operations.claims import SingleClaims
@@ -72,7 +72,7 @@ def build_temporal_plane(
     """A plane whose engine is Temporal; not started."""
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
     work = Executor(PLANE, store=store, entropy=entropy, catalogue=catalogue, providers=providers)
-    claims = SingleClaims(WORKER, resting=RESTING)
+    claims = SingleClaims(WORKER, idle_worker=IDLE_WORKER)
     engine = TemporalEngine(
         work, claims, store=store, clock=clock, entropy=entropy, settings=settings
     )

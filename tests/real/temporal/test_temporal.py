@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 from temporalio.testing import ActivityEnvironment
 
-from tenure.adapters.engine.temporal import RESTING
+from tenure.adapters.engine.temporal import IDLE_WORKER
 from tenure.adapters.engine.temporal import activities as temporal_activities
 from tenure.adapters.engine.temporal import workflow as temporal_workflow
 from tenure.adapters.engine.temporal.messages import ActivityInput
@@ -208,7 +208,7 @@ async def stuck(bench: TemporalBench):
     await wait_until_closed(plane, name)  # no run, no worker and no timer is spent on it
     row = await plane.store.find(OperationRecord, (name,))
     assert row is not None
-    assert row.worker == RESTING
+    assert row.worker == IDLE_WORKER
     return plane, name
 
 
@@ -250,7 +250,7 @@ def test_a_stuck_operation_has_its_exits(temporal, exit_, state, meters):
             async def looked_at():
                 row = await plane.store.find(OperationRecord, (name,))
                 moved = row.revision > before + 2  # the verb, the claim, and what came of it
-                return moved and row.worker == RESTING
+                return moved and row.worker == IDLE_WORKER
 
             await eventually(looked_at)
         assert await wait_for_end(plane, name) is state

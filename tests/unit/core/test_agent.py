@@ -9,8 +9,8 @@ import pytest
 from tenure.core import operation
 from tenure.core.agent import (
     AGENT,
-    CONDUCT,
     NAME,
+    PERMISSIONS,
     UNREACHABLE,
     AgentState,
     AgentTrigger,
@@ -116,16 +116,16 @@ def test_every_verb_is_declared_and_only_states_of_verbs_to_come_are_out_of_reac
 
 
 def test_every_state_says_how_it_conducts_itself():
-    assert set(CONDUCT) == set(AgentState)
-    for state, conduct in CONDUCT.items():
-        assert conduct.serves == (conduct.mints == "yes"), state
+    assert set(PERMISSIONS) == set(AgentState)
+    for state, conduct in PERMISSIONS.items():
+        assert conduct.serves == (conduct.issues_tokens == "yes"), state
 
 
 def test_a_verb_that_closes_leads_to_a_state_that_does_not_serve():
     for verb in CLOSING:
         for before, trigger, then in AGENT.rows:
             if trigger is VERBS[verb].request:
-                assert not CONDUCT[AgentState(then)].serves, (before, verb)
+                assert not PERMISSIONS[AgentState(then)].serves, (before, verb)
 
 
 def test_a_delete_is_accepted_from_every_settled_state_and_while_others_work():
@@ -188,6 +188,6 @@ def test_the_page_says_how_every_state_conducts_itself():
         for state in AgentState
     }
     assert [(state, serves == "yes", mints, asks) for state, serves, mints, asks in rows] == [
-        (state, conduct.serves, conduct.mints, verbs[state] or "none")
-        for state, conduct in CONDUCT.items()
+        (state, conduct.serves, conduct.issues_tokens, verbs[state] or "none")
+        for state, conduct in PERMISSIONS.items()
     ]

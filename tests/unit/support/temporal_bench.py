@@ -26,7 +26,7 @@ from tenure.plans.catalogue import Catalogue
 from tenure.testing import memory_store
 
 TENANT = "default"
-WORKER, RESTING = "temporal", "temporal/rest"
+WORKER, IDLE_WORKER = "temporal", "temporal/rest"
 
 
 REFUSED_ENDINGS = (Rejected("the image is not there\nand more"), Done({}))
@@ -128,12 +128,12 @@ class Bench:
         work: Any = Executor(
             "plane", store=store, entropy=entropy, catalogue=catalogue, providers={}
         )
-        claims: Any = SingleClaims(WORKER, resting=RESTING)
+        claims: Any = SingleClaims(WORKER, idle_worker=IDLE_WORKER)
         activities: Activities[Any] = Activities(
             work,
             claims,
             store=store,
-            resting=RESTING,
+            idle_worker=IDLE_WORKER,
             monotonic=lambda: self.time,
             on_settled=lambda _name, _state: None,
             on_failure=lambda _error: None,

@@ -146,12 +146,12 @@ def tables(monkeypatch):
 
 async def _moved_by_temporal() -> str:
     """An operation that is open, and Temporal's."""
-    claims = SingleClaims(temporal.WORKER, resting=temporal.RESTING)
+    claims = SingleClaims(temporal.WORKER, idle_worker=temporal.IDLE_WORKER)
     async with run_plane(Settings(works=False), plans=[PLAN], providers={}) as plane:
         claims.attach(plane)
         operation = (await admission.accept(plane, Accept("one"))).id
         await claims.begin(operation)
-        for name in (temporal.WORKER, temporal.RESTING):
+        for name in (temporal.WORKER, temporal.IDLE_WORKER):
             row: Row = {"holder": name, "token": 1, "until": 1e11}
             await plane.store.commit(Change("", (), (Put("lease", (f"worker/{name}",), row),)))
     return operation
@@ -167,7 +167,7 @@ def test_an_embedded_engine_is_refused_beside_temporal_unless_temporal_is_left()
         async with run_plane(Settings(leave_temporal=True), plans=[PLAN], providers={}) as plane:
             state = (await reads.wait(plane, TENANT, operation)).state
         async with run_plane(Settings(), plans=[PLAN], providers={}) as plane:
-            assert await plane.store.find(LeaseRecord, (f"worker/{temporal.RESTING}",)) is None
+            assert await plane.store.find(LeaseRecord, (f"worker/{temporal.IDLE_WORKER}",)) is None
         return state
 
     assert asyncio.run(main()) is OperationState.SUCCEEDED
@@ -197,5 +197,5 @@ def test_temporal_is_not_left_for_temporal():
 
 
 def test_the_leases_of_temporal_are_those_of_its_engine():
-    names = (temporal.WORKER, temporal.RESTING)
+    names = (temporal.WORKER, temporal.IDLE_WORKER)
     assert tuple(f"worker/{name}" for name in names) == TEMPORAL_LEASES

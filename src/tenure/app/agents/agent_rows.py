@@ -22,7 +22,7 @@ def update_agent(uid: str, columns: Row) -> Set:
 def start_verb(
     agent: AgentRecord,
     operation: str,
-    then: AgentState,
+    new_state: AgentState,
     *,
     epoch: int,
     is_new: bool,
@@ -34,14 +34,14 @@ def start_verb(
     An operation that `is_new` makes the next generation; one that was queued has made it before.
     """
     columns: Row = {"generation": agent.generation + 1} if is_new else {}
-    columns |= {"epoch": epoch, "state": then, "updated_at": now}
+    columns |= {"epoch": epoch, "state": new_state, "updated_at": now}
     columns |= {"next": operation} if waits else {"operation": operation, "next": None}
     return Set("agent", (agent.uid,), columns)
 
 
-def replace_agent(uid: str, then: AgentState, *, keep_spec: bool, now: float) -> Set:
+def replace_agent(uid: str, new_state: AgentState, *, keep_spec: bool, now: float) -> Set:
     """Write the state of an agent whose create failed and whose name another agent gets."""
-    columns: Row = {"state": then, "updated_at": now}
+    columns: Row = {"state": new_state, "updated_at": now}
     return Set("agent", (uid,), columns if keep_spec else {**columns, "spec": None})
 
 

@@ -2,8 +2,8 @@
 
 Only the operation that a caller requested walks the graph.  It requests the deletion of all agents
 below that have no other owner, and waits for them.  The operations that it requests wait for
-nothing, so a cycle of owners delays nobody.  Two callers' deletions in one cycle would wait for
-each other: of those the younger one does not wait.
+nothing, so a cycle of owners does not block.  Two callers' deletions in one cycle would wait for
+each other: of those the one that began later does not wait.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ YIELD_EVERY = 64
 """After reading so many agents the event loop is given to others."""
 
 
-class Branch(NamedTuple):
-    """One edge of a cascade as it would be, or is, carried out."""
+class CascadeEdge(NamedTuple):
+    """One edge below a deleted agent, and what the deletion does to its target."""
 
     owner: str
     kind: str
@@ -40,24 +40,24 @@ class Branch(NamedTuple):
     name: str
     """The name of an agent; for other kinds the target of the edge."""
     depth: int
-    fate: str
+    effect: str
     """delete, revoke, keep (another owner stays), or reassign:<uid>."""
 
 
-async def tree(plane: Plane, row: AgentRecord, *, limit: int) -> list[Branch]:
+async def tree(plane: Plane, row: AgentRecord, *, limit: int) -> list[CascadeEdge]:
     """Preview the deletion of this agent: each edge once, every owner before its own edges."""
     uid = row.uid
     reachability = ReachabilityWithout(plane, uid)
-    found: list[Branch] = []
+    found: list[CascadeEdge] = []
     queue, seen = [(uid, 0)], {uid}
     while queue and len(found) < limit:
         owner, depth = queue.pop()
         below: list[tuple[str, int]] = []
         for edge in await ownership.edges_of(plane, owner):
             kind, target = edge.kind, edge.target
-            name, fate = await kind_of(edge).preview(reachability, edge)
-            found.append(Branch(edge.owner, kind, target, name, depth + 1, fate))
-            if fate == "delete" and target not in seen:
+            name, effect = await kind_of(edge).preview(reachability, edge)
+            found.append(CascadeEdge(edge.owner, kind, target, name, depth + 1, effect))
+            if effect == "delete" and target not in seen:
                 seen.add(target)
                 below.append((target, depth + 1))
         queue += reversed(below)
@@ -77,19 +77,19 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> OwnedAgents:
     if mine is not None and _is_part_of_cascade(mine):
         return OwnedAgents(())  # the operation that requested this one walks the graph
     unowned = await _unowned_below(plane, agent)
-    going = {AgentState.DELETING, AgentState.DELETED}
-    waiting = [row for row in unowned if row.state not in going]
-    requested = await _request_deletes(plane, waiting, operation)
-    above = await _owners_above(plane, agent) if unowned else frozenset[str]()
-    left = [
+    already_requested = {AgentState.DELETING, AgentState.DELETED}
+    to_request = [row for row in unowned if row.state not in already_requested]
+    count = await _request_deletes(plane, to_request, operation)
+    all_owners = await _all_owners(plane, agent) if unowned else frozenset[str]()
+    remaining = [
         row.name or row.uid
         for row in unowned
         if row.state != AgentState.DELETED
-        and not (row.uid in above and await _is_older(plane, row, operation))
+        and not (row.uid in all_owners and await _is_older(plane, row, operation))
     ]
-    if not left:
-        await _drop_between(plane, [agent, *(row.uid for row in unowned)])
-    return OwnedAgents(left, more=len(waiting) > requested)
+    if not remaining:
+        await _drop_edges_between(plane, [agent, *(row.uid for row in unowned)])
+    return OwnedAgents(remaining, more=len(to_request) > count)
 
 
 async def _request_deletes(plane: Plane, rows: list[AgentRecord], operation: str) -> int:
@@ -104,7 +104,7 @@ async def _request_deletes(plane: Plane, rows: list[AgentRecord], operation: str
     return count
 
 
-async def _drop_between(plane: Plane, owners: list[str]) -> None:
+async def _drop_edges_between(plane: Plane, owners: list[str]) -> None:
     """Drop the edges between agents that are all deleted; the walk no longer needs them."""
     gone = set(owners[1:])
     drops: list[Drop] = []
@@ -143,8 +143,8 @@ async def _unowned_below(plane: Plane, root: str) -> list[AgentRecord]:
     return found
 
 
-async def _owners_above(plane: Plane, uid: str) -> frozenset[str]:
-    """Every agent that owns this one, however far above, and this one itself."""
+async def _all_owners(plane: Plane, uid: str) -> frozenset[str]:
+    """Every agent that owns this one, directly or through others, and this one itself."""
     queue, seen = [uid], {uid}
     for one in queue:
         for row in await ownership.owners_of(plane, one):
@@ -157,11 +157,11 @@ async def _owners_above(plane: Plane, uid: str) -> frozenset[str]:
 
 async def _is_older(plane: Plane, row: AgentRecord, operation: str) -> bool:
     """Whether a caller's own deletion of this agent began before ours, and waits for us."""
-    for holder in (row.next or "", row.operation or ""):
-        theirs = await plane.store.find(OperationRecord, (holder,)) if holder else None
+    for other in (row.next or "", row.operation or ""):
+        theirs = await plane.store.find(OperationRecord, (other,)) if other else None
         if theirs is None or input_of_row(theirs).queued:
             continue  # a queued operation has not begun
-        if theirs.plan_name != Verb.DELETE or holder > operation:
+        if theirs.plan_name != Verb.DELETE or other > operation:
             return False
         return not _is_part_of_cascade(theirs)
     return False

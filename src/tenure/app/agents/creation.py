@@ -63,13 +63,13 @@ async def claim_name(
     if await holdings_of(plane, caller.tenant, old):
         message = f"the agent called {name} was abandoned with something left behind; delete it"
         raise Conflict(message, code=ConflictCode.NAME_TAKEN, holder=old)
-    then = AgentState(AGENT.after(AgentState.CREATE_FAILED, core.AgentTrigger.REPLACED))
+    new_state = AgentState(AGENT.after(AgentState.CREATE_FAILED, core.AgentTrigger.REPLACED))
     retain = msgspec.convert(stored_spec(row).spec, SpecParts).retention == "retain"
     guards = (Is.of(named, "agent"), Is.of(row, "state", "operation", "next"))
     return guards, (
         agent_rows.move_name(named, uid),
-        agent_rows.replace_agent(old, then, keep_spec=retain, now=now),
-        agent_event_row(caller.tenant, old, "", then, name=name, by=Verb.CREATE, now=now),
+        agent_rows.replace_agent(old, new_state, keep_spec=retain, now=now),
+        agent_event_row(caller.tenant, old, "", new_state, name=name, by=Verb.CREATE, now=now),
         *[edge_rows.drop_edge(one) for one in await ownership.owners_of(plane, old)],
     )
 
@@ -77,10 +77,10 @@ async def claim_name(
 async def parent_edge(
     plane: Plane, caller: Caller, parent: str, uid: str, spec: AgentSpec, *, now: float
 ) -> Put:
-    """The edge from the agent's parent, with the heir that the spec names."""
-    heir, on_delete = spec.on_delete.removeprefix(REASSIGN), REVOKE
-    if heir != spec.on_delete:
-        on_delete = REASSIGN + (await get_agent_row(plane, caller, heir)).uid
+    """The edge from the agent's parent, and the agent that the spec names as its next owner."""
+    new_owner, on_delete = spec.on_delete.removeprefix(REASSIGN), REVOKE
+    if new_owner != spec.on_delete:
+        on_delete = REASSIGN + (await get_agent_row(plane, caller, new_owner)).uid
     return edge_rows.put_edge(
         caller.tenant, parent, EdgeKind.AGENT, uid, on_delete=on_delete, now=now
     )

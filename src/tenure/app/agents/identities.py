@@ -12,7 +12,7 @@ from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.app.tenancy.tokens import require_owner
-from tenure.core.agent import CONDUCT, AgentState
+from tenure.core.agent import PERMISSIONS, AgentState
 from tenure.core.errors import Conflict, ConflictCode
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.identity import Authorization, Invitation, OAuthRefusal
@@ -49,7 +49,7 @@ async def invite(
     row = await get_agent_row(plane, caller, name)
     uid, slot = row.uid, "identity"
     held = (await holdings_of(plane, caller.tenant, uid)).get(slot, [])
-    if not held or not CONDUCT[AgentState(row.state)].serves:
+    if not held or not PERMISSIONS[AgentState(row.state)].serves:
         message = f"agent {name} is {row.state}; only one that serves registers keys"
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=uid)
     # The audit row is written first: after a crash it may record a token that was never issued, but

@@ -127,7 +127,7 @@ async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]
     """The agent's uid and its runtime's address; NotReady or Conflict if the agent is not open."""
     row = await views.get_agent_row(plane, caller, name)
     state = AgentState(row.state)
-    if core.CONDUCT[state].serves and row.serving:
+    if core.PERMISSIONS[state].serves and row.serving:
         await ownership.guards_of(plane, row)
         return row.uid, views.serving_of(row).address
     if state in {AgentState.CREATING, AgentState.RESUMING}:

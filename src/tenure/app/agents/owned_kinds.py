@@ -34,7 +34,7 @@ class EdgePreview(NamedTuple):
 
     name: str
     """The name of an agent; the target of the edge for anything else."""
-    word: str
+    effect: str
     """`delete`, `revoke`, `keep` (another owner stays), or `reassign:` and a uid."""
 
 
@@ -70,14 +70,14 @@ async def own(
 ) -> ownership.EdgeView:
     """Let an agent own one more thing; the thing is deleted with the last of its owners."""
     owner, row = await get_agent_row(plane, caller, name), OWNED_KINDS[kind]
-    heir = on_delete.removeprefix(REASSIGN)
-    if heir != on_delete:
+    new_owner = on_delete.removeprefix(REASSIGN)
+    if new_owner != on_delete:
         if not row.can_be_reassigned:
             message = (
                 f"on_delete: a {kind} ends with its owner; agents and webhooks can be reassigned"
             )
             raise Invalid(message)
-        on_delete = REASSIGN + (await get_agent_row(plane, caller, heir)).uid
+        on_delete = REASSIGN + (await get_agent_row(plane, caller, new_owner)).uid
     found = await row.find(plane, caller, target)
     return await ownership.add_edge(
         plane,
@@ -106,7 +106,7 @@ async def _preview_revoke(_: ReachabilityWithout, edge: EdgeRecord) -> EdgePrevi
     return EdgePreview(edge.target, "revoke")
 
 
-async def _leave(_plane: Plane, _vouching: ReachabilityWithout, _edge: EdgeRecord) -> None:
+async def _leave(_plane: Plane, _reachability: ReachabilityWithout, _edge: EdgeRecord) -> None:
     """Something else ends the edge."""
 
 
@@ -147,11 +147,11 @@ async def _find_webhook(plane: Plane, caller: Caller, name: str) -> str:
 
 
 async def _preview_webhook(reachability: ReachabilityWithout, edge: EdgeRecord) -> EdgePreview:
-    target, heir = edge.target, ownership.heir_of(edge)
+    target, new_owner = edge.target, ownership.new_owner_of(edge)
     owner = await _next_owner(reachability, edge)
     if owner is None:
         return EdgePreview(target, "revoke")
-    return EdgePreview(target, f"reassign:{heir}" if owner.uid == heir else "keep")
+    return EdgePreview(target, f"reassign:{new_owner}" if owner.uid == new_owner else "keep")
 
 
 async def _end_webhook(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
@@ -194,8 +194,8 @@ async def _next_owner(reachability: ReachabilityWithout, edge: EdgeRecord) -> Ag
     owners = await ownership.owners_of(reachability.plane, target, EdgeKind.WEBHOOK)
     others = [one.owner for one in owners if one.tenant == edge.tenant]
     apart = {edge.owner, "" if subscription is None else subscription.agent}
-    for uid in (ownership.heir_of(edge), *(one for one in others if one not in apart)):
-        if (row := await reachability.find_heir(uid)) is not None:
+    for uid in (ownership.new_owner_of(edge), *(one for one in others if one not in apart)):
+        if (row := await reachability.find_open_owner(uid)) is not None:
             return row
     return None
 
@@ -204,13 +204,13 @@ async def _next_owner(reachability: ReachabilityWithout, edge: EdgeRecord) -> Ag
 
 
 async def _preview_agent(reachability: ReachabilityWithout, edge: EdgeRecord) -> EdgePreview:
-    target, heir = edge.target, ownership.heir_of(edge)
+    target, new_owner = edge.target, ownership.new_owner_of(edge)
     row = await reachability.find(target)
     name = (row and row.name) or target
     if target == reachability.deleted_agent:
         return EdgePreview(name, "keep")  # it is the one that is being deleted
     if await reachability.is_reachable(target):
-        return EdgePreview(name, f"reassign:{heir}" if heir else "keep")
+        return EdgePreview(name, f"reassign:{new_owner}" if new_owner else "keep")
     return EdgePreview(name, "delete")
 
 
@@ -241,21 +241,25 @@ async def _end_agent(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
 
 
 async def _pass_on(plane: Plane, edge: EdgeRecord, child: AgentRecord, guards: Guards) -> None:
-    """Remove this owner of an agent that stays, and add the heir that the edge names, if any."""
-    owner, target, heir = edge.owner, edge.target, ownership.heir_of(edge)
+    """Remove this owner of an agent that stays; add the next owner that the edge names, if any."""
+    owner, target, new_owner = edge.owner, edge.target, ownership.new_owner_of(edge)
     others = [one.owner for one in await ownership.owners_of(plane, target)]
     guards = (*guards, Is.of(child, "parent"))
     writes: Writes = (edge_rows.drop_edge(edge),)
-    row = await plane.store.find(AgentRecord, (heir,)) if heir and heir not in others else None
+    row = (
+        await plane.store.find(AgentRecord, (new_owner,))
+        if new_owner and new_owner not in others
+        else None
+    )
     if (
         row is not None
         and row.state not in DELETION_STATES
-        and await Reachability(plane).is_reachable(heir)
+        and await Reachability(plane).is_reachable(new_owner)
     ):
         now, tenant = plane.store.now(), edge.tenant
         guards += (Is.of(row, "state"),)
-        writes += (edge_rows.put_edge(tenant, heir, EdgeKind.AGENT, target, now=now),)
-        others = [heir, *others]
+        writes += (edge_rows.put_edge(tenant, new_owner, EdgeKind.AGENT, target, now=now),)
+        others = [new_owner, *others]
     writes += ownership.parent_without(child, owner, others)
     await plane.store.commit(Change("", guards, writes))
 

@@ -21,7 +21,7 @@ from tenure.app.pages import list_all, page_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.core import agent as core
-from tenure.core.agent import CONDUCT, AgentState
+from tenure.core.agent import PERMISSIONS, AgentState
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded
 from tenure.core.limits import OWNERS_MAX, PAGE_MAX
@@ -48,12 +48,12 @@ class EdgeView(NamedTuple):
     at: float
 
 
-def heir_of(row: EdgeRecord) -> str:
+def new_owner_of(row: EdgeRecord) -> str:
     """The uid of the agent that owns the target after its owner is deleted; empty: none."""
-    return row.on_delete.removeprefix(REASSIGN) if _has_heir(row) else ""
+    return row.on_delete.removeprefix(REASSIGN) if _is_reassigned(row) else ""
 
 
-def _has_heir(row: EdgeRecord) -> bool:
+def _is_reassigned(row: EdgeRecord) -> bool:
     return row.on_delete.startswith(REASSIGN)
 
 
@@ -133,13 +133,13 @@ class Reachability:
             edges = await self._owners_of(one)
             if not edges:
                 return await self._chain(one, below)
-            for above, guards in self._owners_and_heirs(edges):
-                if above in below or self._answers.get(above) is False:
+            for owner, guards in self._present_and_next_owners(edges):
+                if owner in below or self._answers.get(owner) is False:
                     continue
-                below[above] = one, guards
-                row = await self.find(above)
+                below[owner] = one, guards
+                row = await self.find(owner)
                 if row is not None and row.state not in DELETION_STATES:
-                    queue.append(above)
+                    queue.append(owner)
                 else:
                     self.closed_owner = self.closed_owner or row
         self._answers.update(dict.fromkeys(below, False))
@@ -157,16 +157,16 @@ class Reachability:
             return found
         return [*(row for row in found if row.owner != new.owner), new]
 
-    def _owners_and_heirs(
+    def _present_and_next_owners(
         self, edges: Sequence[EdgeRecord]
     ) -> Iterator[tuple[str, tuple[Is, ...]]]:
-        """The owners, then the heirs with a guard on the edge that names them."""
+        """The owners, then the owners after them, with a guard on the edge that names them."""
         for row in edges:
             yield row.owner, ()
         for row in edges:
-            if _has_heir(row):
+            if _is_reassigned(row):
                 guard = Is.of(row, "on_delete")
-                yield heir_of(row), () if row is self._extra_edge else (guard,)
+                yield new_owner_of(row), () if row is self._extra_edge else (guard,)
 
     async def _chain(
         self, top: str, below: Mapping[str, tuple[str, tuple[Is, ...]]]
@@ -195,7 +195,7 @@ class ReachabilityWithout(Reachability):
             return row
         return row._replace(state=AgentState.DELETING)
 
-    async def find_heir(self, uid: str) -> AgentRecord | None:
+    async def find_open_owner(self, uid: str) -> AgentRecord | None:
         """The row of an agent that can become an owner; None if it or its owners are deleted."""
         row = await self.find(uid) if uid else None
         stays = (
@@ -215,7 +215,7 @@ async def guards_below(plane: Plane, row: NamedAgentRecord) -> tuple[Is, ...]:
     Conflict `wrong_state` if the agent is closed, by itself or by an owner.
     """
     uid, state = row.uid, AgentState(row.state)
-    if not CONDUCT[state].serves:
+    if not PERMISSIONS[state].serves:
         message = f"agent {row.name} is {state} and can own nothing new"
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=uid)
     chain = await guards_of(plane, row)
@@ -284,7 +284,7 @@ async def add_edge(
         parent: tuple[Set, ...] = ()
         if not isinstance(target, str):
             guards += (Is.of(target, "state", "parent"),)
-            if not core.CONDUCT[AgentState(target.state)].serves:
+            if not core.PERMISSIONS[AgentState(target.state)].serves:
                 message = f"agent {target.name} is {target.state} and can be given nobody"
                 raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=name)
             new = EdgeRecord(uid, kind, name, caller.tenant, on_delete, now)

@@ -1,4 +1,4 @@
-"""Rows of an agent that are written in the same commit as a record of its operation.
+"""Rows of an agent that are written in the same commit as a journal entry of its operation.
 
 The declaration of the verb says which state follows; this module makes the rows.  If another
 operation has closed the agent, an operation releases the lock and changes nothing else of the
@@ -11,7 +11,7 @@ import msgspec
 
 from tenure.app.agents import agent_rows, edge_rows
 from tenure.app.operations.handle import encode, input_of
-from tenure.app.operations.outbox_rows import NEW_EVENT, POSITION, sequence_of
+from tenure.app.operations.outbox_rows import NEW_EVENT, POSITION, event_sequence_of
 from tenure.app.operations.tombstones import tombstones
 from tenure.app.tenancy import quota_rows
 from tenure.core.agent import AgentState
@@ -59,11 +59,11 @@ class AgentSubject:
             return operation_input.name
         return str(operation_input.get("name", ""))
 
-    def may_use_reserve(self, plan_name: str) -> bool:
+    def is_accepted_on_full_disk(self, plan_name: str) -> bool:
         """A verb that closes an agent is accepted on a full disk."""
         return plan_name in CLOSING
 
-    def on_record(
+    def writes_for_entry(
         self, operation: SubjectOperation, progress: Progress, state: OperationState, now: float
     ) -> Sequence[Write]:
         """The agent's row once its operation is in `state`, its event, and drops at the end."""
@@ -73,14 +73,14 @@ class AgentSubject:
         if not _is_queued(operation):
             verb = VERBS[operation.plan_name]
             return_state = _return_state(operation, progress)
-            then = verb.agent_after(operation.state, state, return_state=return_state)
-            if then is not None:
-                row |= _serving(operation, progress, then)
-            if then is not None and SUPERSEDED not in progress.signals:
-                row |= {"state": then, "updated_at": now}
+            new_state = verb.agent_after(operation.state, state, return_state=return_state)
+            if new_state is not None:
+                row |= _serving(operation, progress, new_state)
+            if new_state is not None and SUPERSEDED not in progress.signals:
+                row |= {"state": new_state, "updated_at": now}
                 whose = operation.tenant, operation.agent, operation.id
                 others.append(
-                    agent_event_row(*whose, then, name=values.name, by=verb.name, now=now)
+                    agent_event_row(*whose, new_state, name=values.name, by=verb.name, now=now)
                 )
         if progress.end is not None:
             others += _release_writes(operation, progress)
@@ -131,28 +131,37 @@ def _lock_column(operation: SubjectOperation, progress: Progress) -> tuple[str, 
 
 
 def agent_event_row(
-    tenant: str, agent: str, operation: str, then: AgentState, *, name: str, by: str, now: float
+    tenant: str,
+    agent: str,
+    operation: str,
+    new_state: AgentState,
+    *,
+    name: str,
+    by: str,
+    now: float,
 ) -> Write:
     """The event row that announces the new state of an agent."""
-    body = encode({"state": then, "name": name, "by": by})
-    event = agent_event(then)
+    body = encode({"state": new_state, "name": name, "by": by})
+    event = agent_event(new_state)
     return NEW_EVENT.write(
-        (POSITION, tenant, agent, operation, event, now, body, sequence_of(agent))
+        (POSITION, tenant, agent, operation, event, now, body, event_sequence_of(agent))
     )
 
 
-def _serving(operation: SubjectOperation, progress: Progress, then: AgentState) -> Row:
+def _serving(operation: SubjectOperation, progress: Progress, new_state: AgentState) -> Row:
     """The columns that say where the agent is reached, when that changes."""
     values, verb = operation.input, VERBS[operation.plan_name]
-    if then is AgentState.READY and verb.starts_runtime:
+    if new_state is AgentState.READY and verb.starts_runtime:
         started = progress.done.get(RUNTIME_STEP)
         return {"serving": encode(started if isinstance(started, dict) else {})}
     if progress.end is OperationState.COMPENSATED:
         return {}  # the agent returns to its earlier state, with the runtime that it had then
     keeps_runtime = verb.keeps_runtime is not None and verb.keeps_runtime(values)
-    gone = then is AgentState.DELETED or (then is AgentState.SUSPENDED and not keeps_runtime)
+    gone = new_state is AgentState.DELETED or (
+        new_state is AgentState.SUSPENDED and not keeps_runtime
+    )
     row: Row = {"serving": None} if gone else {}
-    if then is AgentState.DELETED and values.retention != "retain":
+    if new_state is AgentState.DELETED and values.retention != "retain":
         row["spec"] = None
     return row
 

@@ -55,35 +55,37 @@ async def admit_verb(
 
     `queue`: if another operation has the agent's lock, the verb is queued and not refused.
     """
-    uid, holder = row.uid, row.operation
+    uid, lock_holder = row.uid, row.operation
     audit_row = audit.entry(
         caller, verb.audit, target=uid, now=now, name=row.name, operation=operation
     )
     queued = await _queued_operation(plane, row)
     try:
-        then = _state_after(verb, row, queued=queued)
+        new_state = _state_after(verb, row, queued=queued)
     except Conflict as refused:
         if not queue or refused.code != ConflictCode.OPERATION_IN_PROGRESS:
             raise
         return _enqueue(caller, verb, row, options, operation=operation, audit_row=audit_row)
     generation = row.generation + 1
-    start = await _start(plane, caller, verb, row, options, then=then, operation=operation, now=now)
+    start = await _start(
+        plane, caller, verb, row, options, new_state=new_state, operation=operation, now=now
+    )
     started = agent_rows.start_verb(
         row,
         operation,
-        then,
+        new_state,
         epoch=start.input.epoch,
         is_new=True,
-        waits=holder is not None,
+        waits=lock_holder is not None,
         now=now,
     )
     guards = (Is.of(row, "generation", "state", "operation", "next"), *start.guards)
     writes: Writes = (started, *start.writes, audit_row)
-    closed = [one for one in (holder, queued) if one]
+    closed = [one for one in (lock_holder, queued) if one]
     for one in closed:
-        closing = await _notify_lock_holder(plane, one, by=operation, now=now)
-        guards += closing.guards
-        writes += closing.writes
+        notification = await _notify_lock_holder(plane, one, by=operation, now=now)
+        guards += notification.guards
+        writes += notification.writes
     wake_hints = tuple(WakeHint(one, interrupt=True) for one in closed)
     stored = plain_fields(options, start.input)
     return Admission(uid, generation, guards, writes, stored, wake_hints)
@@ -104,7 +106,7 @@ async def _start(
     row: NamedAgentRecord,
     options: VerbOptions,
     *,
-    then: AgentState,
+    new_state: AgentState,
     operation: str,
     now: float,
 ) -> VerbStart:
@@ -117,7 +119,7 @@ async def _start(
     writes: Writes = waits.writes
     if verb.is_announced:
         event = agent_event_row(
-            caller.tenant, uid, operation, then, name=row.name, by=verb.name, now=now
+            caller.tenant, uid, operation, new_state, name=row.name, by=verb.name, now=now
         )
         writes = (event, *writes)
     return VerbStart((*guards, *waits.guards), writes, values)
@@ -136,8 +138,8 @@ def _state_after(verb: LifecycleVerb, row: NamedAgentRecord, *, queued: str = ""
     except IllegalTransition:
         if row.operation is not None:
             refuse_locked(row.operation or row.next)
-        word = verb.name.removesuffix("_agent")
-        message = f"agent {row.name} is {state}; {word} is not possible in this state"
+        verb_name = verb.name.removesuffix("_agent")
+        message = f"agent {row.name} is {state}; {verb_name} is not possible in this state"
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=row.uid) from None
 
 
@@ -175,17 +177,17 @@ async def _read_input(
     return msgspec.structs.replace(values, owners=[one.owner for one in owners])
 
 
-async def _notify_lock_holder(plane: Plane, holder: str, *, by: str, now: float) -> Change:
+async def _notify_lock_holder(plane: Plane, lock_holder: str, *, by: str, now: float) -> Change:
     """Cancel the operation that has the agent's lock, or signal to it that the agent is closed.
 
     `by` is the operation that closes the agent.
     """
     try:
-        handle = await load_handle(plane.store, plane.catalogue, plane.id, holder)
+        handle = await load_handle(plane.store, plane.catalogue, plane.id, lock_holder)
     except PlanUnknown as unknown:
         message = (
-            f"operation {holder} has the lock of this agent, and {unknown}; nothing was changed,"
-            " send the request to a process of the newer release"
+            f"operation {lock_holder} has the lock of this agent, and {unknown}; nothing was"
+            " changed, send the request to a process of the newer release"
         )
         raise PlanUnknown(message, plan=unknown.plan) from None
     if handle is None or handle.progress.end is not None:
@@ -221,21 +223,22 @@ def _enqueue(
     audit_row: Put,
 ) -> Admission:
     """Take the one place behind the operation with the agent's lock; the agent stays as it is."""
-    uid, holder, generation = row.uid, row.operation, row.generation + 1
+    uid, lock_holder, generation = row.uid, row.operation, row.generation + 1
     if row.next is not None:
         message = f"operation {row.next} waits for this agent already, and only one can wait"
         raise Conflict(message, code=ConflictCode.QUEUE_FULL, holder=row.next)
     if not verb.can_queue:
         message = (
-            f"operation {holder!s} works on this agent, and a {verb.name.removesuffix('_agent')}"
-            " is never queued; cancel that operation, or delete the agent"
+            f"operation {lock_holder!s} works on this agent, and a"
+            f" {verb.name.removesuffix('_agent')} is never queued; cancel that operation, or"
+            " delete the agent"
         )
-        raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=str(holder))
+        raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=str(lock_holder))
     queued = QueuedInput(
         name=row.name,
         principal=caller.principal,
         return_state=core.state_if_undone(AgentState(row.state)),
-        previous_operation=str(holder),
+        previous_operation=str(lock_holder),
     )
     guards = (Is.of(row, "generation", "operation", "next"),)
     writes = (lock_rows.wait_for_lock(uid, operation, generation=generation), audit_row)
@@ -253,11 +256,13 @@ async def start_queued(plane: Plane, row: NamedAgentRecord, operation: Operation
         key: value for key, value in input_of(operation).items() if key != "queued"
     }
     options = read_options(verb.name, stored)
-    then = _state_after(verb, row._replace(next=None))
-    start = await _start(plane, caller, verb, row, options, then=then, operation=name, now=now)
+    new_state = _state_after(verb, row._replace(next=None))
+    start = await _start(
+        plane, caller, verb, row, options, new_state=new_state, operation=name, now=now
+    )
     text = encode({**stored, **plain_fields(start.input)})
     started = agent_rows.start_verb(
-        row, name, then, epoch=start.input.epoch, is_new=False, waits=False, now=now
+        row, name, new_state, epoch=start.input.epoch, is_new=False, waits=False, now=now
     )
     return Change(
         "",

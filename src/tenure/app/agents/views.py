@@ -122,7 +122,7 @@ async def list_agents(
 ) -> list[AgentView]:
     """Agents of the caller's tenant by name, after the name `after`; deleted ones have no name."""
     limit = page_of(limit)
-    wanted = labels or {}
+    required_labels = labels or {}
     found: list[AgentView] = []
     last = (caller.tenant, after)
     while len(found) < limit:
@@ -134,8 +134,8 @@ async def list_agents(
             if row is None or not is_agent(row) or (states and row.state not in states):
                 continue
             view = _view(row)
-            has = view.spec.get("labels", {})
-            if all(has.get(key) == value for key, value in wanted.items()):
+            agent_labels = view.spec.get("labels", {})
+            if all(agent_labels.get(key) == value for key, value in required_labels.items()):
                 found.append(view)
         if len(names) < limit:
             break

@@ -156,7 +156,7 @@ def _acceptance(
     text: str,
     now: float,
 ) -> PendingChange:
-    """A new operation as it was admitted: its row, first record, event and first intents."""
+    """A new operation as it was admitted: its row, first journal entry, event and first intents."""
     headers = [*admission.headers, NEW_OPERATION, NEW_ENTRY, NEW_EVENT]
     lines: list[Line] = [
         *admission.lines,
@@ -166,7 +166,7 @@ def _acceptance(
         event_line(handle, EntryKind.ACCEPTED, "", handle.state, now=now, first=admission.is_new),
     ]  # fmt: skip
     new_intents = intend_stage(handle, 0, headers, lines)
-    is_new_work = not handle.subject.may_use_reserve(handle.plan_name)
+    is_new_work = not handle.subject.is_accepted_on_full_disk(handle.plan_name)
     wake_hints = (
         admission.wake_hints
         if handle.worker
@@ -217,8 +217,8 @@ async def _lock_row(
     return Admission(uid, generation, (guard,), (write,))
 
 
-def refuse_locked(holder: str | None) -> None:
+def refuse_locked(lock_holder: str | None) -> None:
     """Raise Conflict if this operation has the lock, or waits for it; None: there is none."""
-    if holder:
-        message = f"operation {holder} works on this agent; wait for it or cancel it"
-        raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=holder)
+    if lock_holder:
+        message = f"operation {lock_holder} works on this agent; wait for it or cancel it"
+        raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=lock_holder)

@@ -1,8 +1,8 @@
 """Claims operations one by one, for an engine without a queue (`tenure.ports.engine.Claims`).
 
-Every claim raises the operation's token above all earlier ones, so an earlier holder can record
+Every claim raises the operation's token above all earlier ones, so an earlier worker can record
 nothing more.  The outcome of the calls that it may have made is unknown from then on.  That does
-not apply to an operation that nobody had claimed, or that was released with no call running.
+not apply to an operation that no worker had claimed, or that was released with no call running.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ from tenure.ports.store import Below, Change, Is, Row, Set
 class SingleClaims:
     """Keeps the promises of `tenure.ports.engine.Claims` on one plane, which is attached later."""
 
-    def __init__(self, worker: str, *, resting: str) -> None:
-        """Claim for `worker`; released operations belong to the worker `resting`."""
+    def __init__(self, worker: str, *, idle_worker: str) -> None:
+        """Claim for `worker`; released operations belong to the worker `idle_worker`."""
         self._worker = worker
-        self._resting = resting
+        self._idle_worker = idle_worker
         self._plane: OperationsPlane | None = None
 
     def attach(self, plane: OperationsPlane) -> None:
@@ -34,14 +34,14 @@ class SingleClaims:
     async def begin(
         self, operation: str, known: OperationHandle | None = None
     ) -> OperationHandle | None:
-        """Claim an operation that nobody has claimed yet."""
+        """Claim an operation that no worker has claimed yet."""
         return await self._claim(
             operation, lambda handle: handle.state is OperationState.PENDING, known
         )
 
     async def take_over(self, operation: str) -> OperationHandle | None:
-        """Claim an operation that this worker held; those of other workers are left alone."""
-        ours = {"", self._worker, self._resting}
+        """Claim an operation of this worker again; StaleToken if another worker has it."""
+        ours = {"", self._worker, self._idle_worker}
         return await self._claim(operation, lambda handle: handle.worker in ours)
 
     async def _claim(
@@ -58,7 +58,9 @@ class SingleClaims:
                 return None
             if not may(handle):
                 raise StaleToken(operation)
-            called = handle.state is not OperationState.PENDING and handle.worker != self._resting
+            called = (
+                handle.state is not OperationState.PENDING and handle.worker != self._idle_worker
+            )
             writes = _claim_writes(handle, self._worker, plane.store.now(), called=called)
             guard = Is(
                 "operation", (handle.id,), {"revision": handle.revision, "token": handle.token}
@@ -93,7 +95,7 @@ class SingleClaims:
         """Release the operation with no call running; False if something was recorded meanwhile."""
         columns: Row = {"revision": handle.revision, "token": handle.token, "worker": self._worker}
         guard = Is("operation", (handle.id,), columns)
-        change = Change("", (guard,), (release_operation(handle.id, worker=self._resting),))
+        change = Change("", (guard,), (release_operation(handle.id, worker=self._idle_worker),))
         return await self._require_plane().store.commit(change) is None
 
     async def cancel(self, operation: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from tenure.app.operations.outbox_rows import sequence_of
+from tenure.app.operations.outbox_rows import event_sequence_of
 from tenure.core import saga
 from tenure.core.ids import ResourceKey, key_text, stem_of
 from tenure.core.operation import EntryKind, Intent, IntentState, JournalEntry, OperationState
@@ -45,9 +45,9 @@ class OperationHandle:
     """An open operation in memory; a waiting operation is only rows, so its handle is dropped."""
 
     __slots__ = (
-        "agent", "calls", "due_at", "generation", "id", "input", "intents", "journal_length",
-        "lock", "plan", "plan_name", "plane", "progress", "revision", "sequence", "state", "stem",
-        "subject", "tenant", "token", "worker",
+        "agent", "calls", "due_at", "event_sequence", "generation", "id", "input", "intents",
+        "journal_length", "lock", "plan", "plan_name", "plane", "progress", "revision", "state",
+        "stem", "subject", "tenant", "token", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +74,7 @@ class OperationHandle:
         self.subject = subject
         self.stem = ""
         """The common part of the keys of this operation, once one was made."""
-        self.sequence = sequence_of(agent)
+        self.event_sequence = event_sequence_of(agent)
         """The counter that numbers the events of its agent."""
         self.progress = Progress()
         self.intents: dict[str, Intent] = {}

@@ -106,12 +106,12 @@ class IdempotentRequest:
         known = await self._find(plane, now)
         return "" if known is None else known.operation
 
-    def rows(self, holder: str, now: float, *, answer: str | None = None) -> tuple[Put, ...]:
+    def rows(self, named_id: str, now: float, *, answer: str | None = None) -> tuple[Put, ...]:
         """The rows to commit with the effect: that of the key, if there is one.
 
         `answer` is stored for requests after the named thing is gone; see `encode_stored_answer`.
         """
-        return (self._row(now, operation=holder, answer=answer),) if self.has_key else ()
+        return (self._row(now, operation=named_id, answer=answer),) if self.has_key else ()
 
     def encode_stored_answer(self, plane: OperationsPlane, body: bytes) -> str:
         """The answer with this body as its row holds it, sealed if it has a secret."""
@@ -221,8 +221,8 @@ class IdempotentRequest:
             return None
         if known.fingerprint != self.fingerprint:
             message = "this idempotency key was used for another request; use a new key"
-            holder = known.operation if self.names_operation else ""
-            raise Conflict(message, code=ConflictCode.IDEMPOTENCY_MISMATCH, holder=holder)
+            named_id = known.operation if self.names_operation else ""
+            raise Conflict(message, code=ConflictCode.IDEMPOTENCY_MISMATCH, holder=named_id)
         return known
 
     def _row(self, now: float, *, operation: str = "", answer: str | None = None) -> Put:

@@ -18,7 +18,7 @@ NEW_EVENT = Header(
 )
 
 
-def sequence_of(agent: str) -> Next:
+def event_sequence_of(agent: str) -> Next:
     """The counter that numbers the events of an agent."""
     return Next(f"event/{agent}")
 

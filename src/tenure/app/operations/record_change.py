@@ -171,7 +171,7 @@ def build_entry(
             lines.append((name, one, *changed.values()))
     writes: list[Write] = []
     if end is not None or state is not handle.state:
-        writes += handle.subject.on_record(handle, progress, state, now)
+        writes += handle.subject.writes_for_entry(handle, progress, state, now)
     if burned:
         writes += _burn(burned, now)
     # Two processes may try for the same number: the id of the change tells them apart.
@@ -267,8 +267,10 @@ def event_line(
     name, body = known
     if why:
         body = f'{body[:-1]},"why":{_encode_cause(why)}}}'
-    sequence = Next(handle.sequence.counter, begins=True) if first else handle.sequence
-    return (POSITION, handle.tenant, handle.agent, handle.id, name, now, body, sequence)
+    event_sequence = (
+        Next(handle.event_sequence.counter, begins=True) if first else handle.event_sequence
+    )
+    return (POSITION, handle.tenant, handle.agent, handle.id, name, now, body, event_sequence)
 
 
 _encode_cause = lru_cache(1_000)(encode)

@@ -17,7 +17,7 @@ from tenure.plans.agents.inputs import VerbInput, VerbOptions
 from tenure.ports.provider import Call
 
 EACH_SECONDS = 0.0005
-"""Added to the poll interval for each agent that is left, as each poll reads all of them."""
+"""Added to the poll interval for each agent that remains, as each poll reads all of them."""
 SOON_SECONDS = 0.01
 
 
@@ -39,18 +39,20 @@ class DeleteInput(VerbInput, frozen=True, kw_only=True):
 
 async def _delete_owned(call: Call) -> Ending:
     """Revoke the agent's grants at once, and wait for the deletion of the agents it owned."""
-    left, more = await agent_steps.plane_of(call).delete_owned(call.key.agent, call.operation)
-    if not left:
+    remaining, more = await agent_steps.plane_of(call).delete_owned(call.key.agent, call.operation)
+    if not remaining:
         return Done()
     if more:
-        return NotYet(SOON_SECONDS, f"requests the deletion of {len(left)} agents")
+        return NotYet(SOON_SECONDS, f"requests the deletion of {len(remaining)} agents")
     others = (
-        f" and {len(left) - agent_steps.NAMES_MAX} more"
-        if len(left) > agent_steps.NAMES_MAX
+        f" and {len(remaining) - agent_steps.NAMES_MAX} more"
+        if len(remaining) > agent_steps.NAMES_MAX
         else ""
     )
-    poll_seconds = max(agent_steps.POLL_SECONDS, len(left) * EACH_SECONDS)
-    return NotYet(poll_seconds, f"waits for {', '.join(left[: agent_steps.NAMES_MAX])}{others}")
+    poll_seconds = max(agent_steps.POLL_SECONDS, len(remaining) * EACH_SECONDS)
+    return NotYet(
+        poll_seconds, f"waits for {', '.join(remaining[: agent_steps.NAMES_MAX])}{others}"
+    )
 
 
 VERB = LifecycleVerb(

@@ -116,7 +116,7 @@ def test_a_small_graph_ends_as_the_reference_says(seed):
         row = await harness.plane.store.find(AgentRecord, (uids[root],))
         assert row is not None
         shown = await cascade.tree(harness.plane, row, limit=1_000)
-        fated = {uids.index(one.target) for one in shown if one.fate == "delete"}
+        fated = {uids.index(one.target) for one in shown if one.effect == "delete"}
         assert fated == set(range(count)) - wanted - {root}
         deleted = await harness.run_verb("delete", uids[root], drain_seconds=0.0)
         assert deleted.state == "SUCCEEDED", deleted.error
@@ -198,11 +198,11 @@ async def test_a_child_is_reassigned_where_its_edge_says_so(harness):
     await harness.create_ready("other", parent="parent")
     row = await agent_views.get_agent_row(harness.plane, CALLER, "parent")
     shown = await cascade.tree(harness.plane, row, limit=100)
-    assert sorted((one.kind, one.name, one.fate.partition(":")[0]) for one in shown)[:2] == [
+    assert sorted((one.kind, one.name, one.effect.partition(":")[0]) for one in shown)[:2] == [
         ("agent", "child", "reassign"),
         ("agent", "other", "delete"),
     ]
-    assert [(one.kind, one.fate) for one in shown if one.kind != "agent"] == [
+    assert [(one.kind, one.effect) for one in shown if one.kind != "agent"] == [
         ("credential", "revoke"),
         ("credential", "revoke"),  # of the parent and of the other
     ]
@@ -253,7 +253,7 @@ async def test_what_there_was_no_time_to_ask_for_is_asked_at_the_next_look(harne
     uids = await create_graph(harness, 4, {(0, 1), (1, 2), (1, 3)})
     top = await agents.delete_agent(harness.plane, CALLER, uids[0], drain_seconds=0.0)
     below = await cascade.delete_below(harness.plane, uids[0], top.id)
-    assert (len(below.left), below.more) == (3, True)
+    assert (len(below.remaining), below.more) == (3, True)
     assert (await harness.wait_for(top)).state == "SUCCEEDED"
     assert await standing(harness, uids) == set()
 
@@ -268,7 +268,7 @@ async def test_an_agent_that_owns_no_agents_is_deleted_without_a_walk(harness, m
         raise AssertionError(root)
 
     monkeypatch.setattr(cascade, "_unowned_below", refuse)
-    assert not (await cascade.delete_below(harness.plane, uids[0], alone.id)).left
+    assert not (await cascade.delete_below(harness.plane, uids[0], alone.id)).remaining
 
 
 async def deep(harness, count, *, top="agent-0"):
@@ -385,7 +385,7 @@ def test_a_graph_of_ten_thousand_agents_agrees_with_the_reference(tmp_path: Path
             row = await plane.store.find(AgentRecord, (uid[root],))
             assert row is not None
             shown = await cascade.tree(plane, row, limit=100_000)
-            fated = {int(one.target, 16) for one in shown if one.fate == "delete"}
+            fated = {int(one.target, 16) for one in shown if one.effect == "delete"}
             assert fated == set(range(count)) - reference(count, owns, root) - {root}
         await plane.store.close()
 
@@ -402,7 +402,7 @@ def test_a_chain_that_is_too_deep_is_walked_all_the_same(tmp_path: Path):
         top = await plane.store.find(AgentRecord, (uid[0],))
         assert top is not None
         shown = await cascade.tree(plane, top, limit=count)
-        assert [one.fate for one in shown] == ["delete"] * (count - 1)
+        assert [one.effect for one in shown] == ["delete"] * (count - 1)
         await plane.store.close()
 
     asyncio.run(play())

@@ -46,7 +46,7 @@ async def test_what_an_agent_subscribed_to_goes_with_it_or_to_its_heir(harness):
     )
     row = await agent_views.get_agent_row(harness.plane, CALLER, "maker")
     shown = await cascade.tree(harness.plane, row, limit=100)
-    fates = sorted(one.fate for one in shown if one.kind == "webhook")
+    fates = sorted(one.effect for one in shown if one.kind == "webhook")
     assert fates == [f"reassign:{heir}", "revoke"]
     await harness.run_verb("delete", "maker")
     assert await subscriptions_left(harness) == ["another", "kept"]
@@ -69,7 +69,7 @@ async def test_a_subscription_that_another_agent_owns_too_stays_with_that_one(ha
     )
     row = await agent_views.get_agent_row(harness.plane, CALLER, "maker")
     shown = await cascade.tree(harness.plane, row, limit=100)
-    assert sorted(one.fate for one in shown if one.kind == "webhook") == ["keep", "revoke"]
+    assert sorted(one.effect for one in shown if one.kind == "webhook") == ["keep", "revoke"]
     await harness.run_verb("delete", "maker")
     assert await subscriptions_left(harness) == ["shared"], "nobody hears for who is gone"
     await harness.run_verb("delete", "other")

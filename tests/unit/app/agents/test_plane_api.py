@@ -124,7 +124,7 @@ async def test_what_an_agent_owns_is_asked_for_once(harness):
         left, _ = await api_of(harness).delete_owned(uid, "an operation")
         assert sorted(left) == ["beta", "gamma"]
     await asyncio.sleep(10)
-    assert (await api_of(harness).delete_owned(uid, "an operation")).left == []
+    assert (await api_of(harness).delete_owned(uid, "an operation")).remaining == []
     asked = [row for row in await harness.rows(OperationRecord) if row.plan_name == "delete_agent"]
     assert len(asked) == 2
     assert {row.principal for row in asked} == {"operation an operation"}
@@ -137,7 +137,7 @@ async def test_a_child_that_is_held_by_others_is_left_until_the_next_look(harnes
     harness.faults.script[FaultPoint("access", "remove", 1)] = Fault.REFUSED
     stuck = await harness.run_verb("delete", "beta")
     assert stuck.state == OperationState.STUCK
-    assert (await api_of(harness).delete_owned(uid, "an operation")).left == ["beta"]
+    assert (await api_of(harness).delete_owned(uid, "an operation")).remaining == ["beta"]
     assert (await harness.plane.store.find(AgentRecord, (child,))).next is None
 
 

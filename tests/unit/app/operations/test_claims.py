@@ -25,7 +25,7 @@ from tenure.testing import memory_store
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
 
-WORKER, RESTING = "temporal", "temporal/rest"
+WORKER, IDLE_WORKER = "temporal", "temporal/rest"
 
 
 class Nobody:
@@ -63,7 +63,7 @@ class Bench:
         self.work: Any = Executor(
             "plane", store=self.store, entropy=entropy, catalogue=catalogue, providers={}
         )
-        self.claims: Any = SingleClaims(WORKER, resting=RESTING)
+        self.claims: Any = SingleClaims(WORKER, idle_worker=IDLE_WORKER)
         self.plane = Plane(
             id="plane",
             store=self.store,

@@ -69,19 +69,19 @@ class Activities(Generic[L]):
         claims: Claims[L],
         *,
         store: Store,
-        resting: str,
+        idle_worker: str,
         monotonic: Callable[[], float],
         on_settled: Callable[[str, OperationState], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`resting` is the worker id of resting operations.
+        """`idle_worker` is the worker id of operations that wait and have no running call.
 
         `on_settled` is called when an operation ends or is stuck, `on_failure` if the store fails.
         """
         self._executor = executor
         self._claims = claims
         self._store = store
-        self._resting = resting
+        self._idle_worker = idle_worker
         self._on_settled = on_settled
         self._on_failure = on_failure
         self._in_flight: dict[asyncio.Future[None], L] = {}
@@ -244,7 +244,7 @@ class Activities(Generic[L]):
             handle: L | None = None
             if task.token:
                 handle = await self._executor.load(task.operation, task.token)
-            if task.token == 0 or (handle is not None and handle.worker == self._resting):
+            if task.token == 0 or (handle is not None and handle.worker == self._idle_worker):
                 handle = await self._claims.take_over(task.operation)
         except StaleToken:
             return await self._answer_claimed_by_other(task)
@@ -271,7 +271,9 @@ class Activities(Generic[L]):
         answer = self._answer_with_moves(handle)
         is_idle = handle.state is OperationState.STUCK and not answer.moves
         # An earlier attempt may have released it and lost its reply.
-        if is_idle and (handle.worker == self._resting or await self._claims.release_idle(handle)):
+        if is_idle and (
+            handle.worker == self._idle_worker or await self._claims.release_idle(handle)
+        ):
             reason = first_line(f"{self._describe_rest(handle)}: {handle.error}")
             return Answer(handle.state, handle.token, handle.revision, ends_run=True, reason=reason)
         return answer

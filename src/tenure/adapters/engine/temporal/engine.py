@@ -40,7 +40,7 @@ from tenure.ports.store import Change, Queue, Store
 log = logging.getLogger("tenure.engine")
 WORKER = "temporal"
 """The worker id of operations that Temporal executes."""
-RESTING = "temporal/rest"
+IDLE_WORKER = "temporal/rest"
 """The worker id of stuck operations that have no run."""
 NO_EXPIRY = 1e11
 """The expiry of a lease that never expires."""
@@ -78,7 +78,7 @@ class TemporalEngine(Generic[L]):
             executor,
             claims,
             store=store,
-            resting=RESTING,
+            idle_worker=IDLE_WORKER,
             monotonic=clock.monotonic,
             on_settled=self._notify_waiters,
             on_failure=self._fail,
@@ -88,7 +88,7 @@ class TemporalEngine(Generic[L]):
             store,
             lambda name, wake: self._runs.start_or_wake(name, wake=wake),
             worker=WORKER,
-            resting=RESTING,
+            idle_worker=IDLE_WORKER,
             margin_seconds=self._settings.margin_seconds,
         )
         self._worker: Worker | None = None
@@ -133,7 +133,7 @@ class TemporalEngine(Generic[L]):
         # Before the leases: a lease without a stored queue means the queue of early releases.
         stored_queue = await find_or_name_queue(self._store, self._entropy)
         self._runs.queue = self._settings.task_queue or stored_queue
-        for name in (WORKER, RESTING):
+        for name in (WORKER, IDLE_WORKER):
             await self._write_lease(f"worker/{name}")
         await self._take_over()
         self._runs.client, self._open = client, True
@@ -147,7 +147,10 @@ class TemporalEngine(Generic[L]):
 
     async def _take_over(self) -> None:
         """Take over the operations of embedded engines that have ended."""
-        while len(await self._store.claim(Queue.OPERATIONS, RESTING, limit=CLAIM_MAX)) == CLAIM_MAX:
+        while (
+            len(await self._store.claim(Queue.OPERATIONS, IDLE_WORKER, limit=CLAIM_MAX))
+            == CLAIM_MAX
+        ):
             pass
 
     async def _take_over_from_embedded(self) -> None:
@@ -161,7 +164,7 @@ class TemporalEngine(Generic[L]):
         self._embedded_checked_at, had_embedded = now, self._has_embedded
         leases = await self._store.list_rows(LeaseRecord, {}, limit=CLAIM_MAX)
         workers = {name for row in leases if (name := str(row.name)).startswith("worker/")}
-        self._has_embedded = bool(workers - {f"worker/{WORKER}", f"worker/{RESTING}"})
+        self._has_embedded = bool(workers - {f"worker/{WORKER}", f"worker/{IDLE_WORKER}"})
         if had_embedded or self._has_embedded:
             await self._take_over()
 

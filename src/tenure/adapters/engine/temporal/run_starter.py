@@ -1,6 +1,6 @@
 """Keeps one sentence true: every open operation has a run.
 
-Each pass reads the store, and needs no event.  It finds operations that no run has claimed, resting
+Each pass reads the store, and needs no event.  It finds operations that no run has claimed, idle
 operations whose retry is due, and due operations that were idle for longer than a margin.  So an
 accepted operation starts even if Temporal was down when it was accepted, if the accepting process
 died, if its run was terminated, or if Temporal has lost all its data.  Waking a live run is
@@ -40,17 +40,17 @@ class RunStarter:
         start_or_wake: StartOrWakeRun,
         *,
         worker: str,
-        resting: str,
+        idle_worker: str,
         margin_seconds: float,
     ) -> None:
         """`start_or_wake(operation, wake)` starts a missing run; with `wake` it wakes a live one.
 
-        `worker` and `resting` are the worker ids of claimed and of resting operations.
+        `worker` is the worker id of claimed operations, and `idle_worker` of those that wait.
         """
         self._store = store
         self._start_or_wake = start_or_wake
         self._worker = worker
-        self._resting = resting
+        self._idle_worker = idle_worker
         self._margin = margin_seconds
         self._wake_policy = TEMPORAL_WAKE.scaled_to(margin_seconds)
         self._active_at: dict[ClaimKey, float] = {}
@@ -67,7 +67,9 @@ class RunStarter:
         now = self._store.now()
         last_unclaimed = self._last_unclaimed
         unclaimed = [(name, token) for name, token, _ in await self._store.list_due("")]
-        resting = [(name, token) for name, token, _ in await self._store.list_due(self._resting)]
+        waiting = [
+            (name, token) for name, token, _ in await self._store.list_due(self._idle_worker)
+        ]
         claimed = [(name, token) for name, token, _ in await self._store.list_due(self._worker)]
         self._last_unclaimed = set(unclaimed)
         self._active_at = {
@@ -81,7 +83,7 @@ class RunStarter:
             key: wake_up for key, wake_up in self._wake_ups.items() if key in self._last_claimed
         }
         still_unclaimed = [key for key in unclaimed if key in last_unclaimed]
-        without_run = [key for key in [*still_unclaimed, *resting] if key not in self._active_at]
+        without_run = [key for key in [*still_unclaimed, *waiting] if key not in self._active_at]
         idle = await self._find_idle([key for key in claimed if key not in self._active_at], now)
         return await self._start_all([*without_run, *idle], idle, now)
 

@@ -42,7 +42,7 @@ async def _preview(request: HttpRequest, verb: Verb, *, warnings: Sequence[str] 
     if "agent" in request.names:
         row = await agent_views.get_agent_row(request.plane, request.caller, request.names["agent"])
     plan, steps = agent_views.preview_plan(request.plane, verb, row)
-    below: list[cascade.Branch] = []
+    below: list[cascade.CascadeEdge] = []
     if verb is Verb.DELETE and row is not None:
         below = await cascade.tree(request.plane, row, limit=CASCADE_MAX)
     return Reply(
@@ -51,11 +51,17 @@ async def _preview(request: HttpRequest, verb: Verb, *, warnings: Sequence[str] 
             plan=plan.name,
             version=plan.version,
             steps=[schemas.StepPreview(**step._asdict()) for step in steps],
-            cascade=[schemas.CascadeBranch(**one._asdict()) for one in below],
+            cascade=[_show_edge(one) for one in below],
             warnings=list(warnings),
         ),
         200,
     )
+
+
+def _show_edge(edge: cascade.CascadeEdge) -> schemas.CascadeBranch:
+    fields = edge._asdict()
+    effect = fields.pop("effect")
+    return schemas.CascadeBranch(**fields, fate=effect)
 
 
 async def create_agent(request: HttpRequest) -> Reply:

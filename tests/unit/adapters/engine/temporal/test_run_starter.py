@@ -20,7 +20,7 @@ from tenure.ports.store import Change, Set
 from tenure.testing import memory_store
 from tenure.testing.loop import VirtualClock, run
 
-WORKER, RESTING, MARGIN = "temporal", "temporal/rest", 15.0
+WORKER, IDLE_WORKER, MARGIN = "temporal", "temporal/rest", 15.0
 
 
 REST_OF_A_DAY = 6 * 3600.0
@@ -56,7 +56,7 @@ class Bench:
             catalogue=catalogue,
             providers={},
         )
-        self.claims = SingleClaims(WORKER, resting=RESTING)
+        self.claims = SingleClaims(WORKER, idle_worker=IDLE_WORKER)
         self.claims.attach(self.plane)
         find = self.store.find
 
@@ -79,7 +79,9 @@ class Bench:
                 raise EngineError("Temporal is away")
             self.followed.append(name)
 
-        return RunStarter(self.store, follow, worker=WORKER, resting=RESTING, margin_seconds=MARGIN)
+        return RunStarter(
+            self.store, follow, worker=WORKER, idle_worker=IDLE_WORKER, margin_seconds=MARGIN
+        )
 
     async def run_passes(self, relay: RunStarter, seconds: float) -> None:
         """Once a second for so long."""
