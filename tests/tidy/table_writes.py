@@ -68,7 +68,7 @@ OPEN_FUNCTIONS = frozenset(
     {
         "tenure.app.agents.agent_rows.update_agent",
         "tenure.ports.operation_rows",  # INTENT_HEADERS, a table of headers
-        "tenure.ports.operation_rows._record_header",
+        "tenure.ports.operation_rows._entry_header",
     }
 )
 """Where the columns come from a caller, as `module.function`."""
