@@ -63,7 +63,9 @@ def event(number):
 
 
 def telling(numbers):
-    return Change("", headers=[NEW_EVENT] * len(numbers), lines=[event(one) for one in numbers])
+    return Change(
+        "", prepared_writes=[NEW_EVENT] * len(numbers), parameters=[event(one) for one in numbers]
+    )
 
 
 async def fill(store, count, first=0):

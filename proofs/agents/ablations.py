@@ -86,7 +86,7 @@ def names_taken_over() -> AbstractContextManager[None]:
     real = Tables.apply
 
     def apply(self: Tables, change: Change) -> CommitRefusal | None:
-        change = change.expand_lines()
+        change = change.expand_prepared()
         writes = tuple(
             Set(w.table, w.key, w.row)  # type: ignore[arg-type]
             if isinstance(w, Put) and w.table == "agent_name" and w.key in self.rows[w.table]
@@ -112,7 +112,7 @@ def parent_not_guarded() -> AbstractContextManager[None]:
     real = Tables.apply
 
     def apply(self: Tables, change: Change) -> CommitRefusal | None:
-        change = change.expand_lines()
+        change = change.expand_prepared()
         guards = tuple(g for g in change.guards if g.table != "agent" or {*g.columns} != {"state"})
         return real(self, replace(change, guards=guards))
 

@@ -35,7 +35,7 @@ class HistoryRecorder:
         """The operation that a worker's change is about, and the worker that holds it."""
         if self._of_workers.pop(id(change), None) is None:
             return None
-        for write in change.expand_lines().writes:
+        for write in change.expand_prepared().writes:
             if write.table == "operation":
                 row = tables.rows["operation"].get(cast(Any, write.key))
                 return None if row is None else (str(row["id"]), str(row["worker"]))

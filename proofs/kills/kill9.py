@@ -88,7 +88,7 @@ class Hasty:
 
     async def commit(self, change: Change) -> CommitRefusal | None:
         """Say that the operation is accepted, then accept it."""
-        puts = [write for write in change.expand_lines().writes if isinstance(write, Put)]
+        puts = [write for write in change.expand_prepared().writes if isinstance(write, Put)]
         rows = {put.table: put.row for put in puts}
         keyed = "idempotency" in rows
         if change.is_new_work and not keyed:  # a key may be refused for its own reasons

@@ -29,7 +29,7 @@ def without_guards(table: str, column: str) -> Off:
     real = Tables.apply
 
     def apply(self: Tables, change: Change) -> CommitRefusal | None:
-        change = change.expand_lines()
+        change = change.expand_prepared()
         guards = tuple(g for g in change.guards if g.table != table or column not in g.columns)
         return real(self, replace(change, guards=guards))
 
@@ -41,7 +41,7 @@ def in_a_commit_of_its_own(table: str, *, is_new_work: bool = True) -> Off:
     real = SlowStore.commit
 
     def commit(self: SlowStore, change: Change) -> Any:
-        whole = change.expand_lines()
+        whole = change.expand_prepared()
         late = tuple(w for w in whole.writes if w.table == table and isinstance(w, Put))
         if not late or (change.is_new_work and not is_new_work):
             return real(self, change)
@@ -65,7 +65,7 @@ def leftovers() -> AbstractContextManager[None]:
     def apply(self: Tables, change: Change) -> CommitRefusal | None:
         refused = real(self, change)
         if refused is not None and isinstance(refused.what, Put):
-            puts = change.expand_lines().writes
+            puts = change.expand_prepared().writes
             for put in puts[: puts.index(refused.what)]:
                 real(self, Change("", (), (put,) if isinstance(put, Put) else ()))
         return refused

@@ -219,7 +219,7 @@ class ReconcilersSimulation(Simulation):
             return await walk(plane, agent, operation)
 
         def losing(tables: Tables, change: Change) -> CommitRefusal | None:
-            change = change.expand_lines()
+            change = change.expand_prepared()
             writes = tuple(
                 write
                 for write in change.writes

@@ -1,8 +1,8 @@
 """The house rules about tables: a column that is named exists, and one module writes each table.
 
 Both rules read the syntax tree of src/tenure and find the calls that make a guard or a write of
-`tenure.ports.store`: `Is`, `Put`, `Set`, `Drop`, `Header`, `HeaderGuard`, `Put.of`, `Is.of`.  The
-columns of a table are those of its record in `tenure.core.records`.
+`tenure.ports.store`: `Is`, `Put`, `Set`, `Drop`, `PreparedWrite`, `PreparedGuard`,
+`Put.of`, `Is.of`.  The columns of a table are those of its record in `tenure.core.records`.
 
 The check of columns sees names in a literal: a dict or a tuple, also one that is bound to a name of
 the same function, to a constant of a module, or completed by `|=`, `name["column"] = …`, `**other`
@@ -10,7 +10,7 @@ or a condition.  It sees the columns that a read names as well (`list_rows(Agent
 does not see columns that a caller passes in: these functions are in `OPEN_FUNCTIONS`, and any other
 call whose columns it cannot tell is a complaint.  Of `Is.of(row, "column")` it knows the record if
 the function says it (an annotation, `find(AgentRecord, …)`); else the column must be of some table.
-A line has the columns of its header; that its values are in the right places is not checked here.
+That the parameters of a prepared write are in the right places is not checked here.
 
 Neither rule looks at SQL, at tests and proofs, or at the databases of the providers, which have
 tables of their own (`OWN_TABLES`).
@@ -67,14 +67,14 @@ ANY_TABLE = ("src/tenure/ports/store.py", "src/tenure/adapters/store/", "src/ten
 OPEN_FUNCTIONS = frozenset(
     {
         "tenure.app.agents.agent_rows.update_agent",
-        "tenure.ports.operation_rows",  # INTENT_HEADERS, a table of headers
-        "tenure.ports.operation_rows._entry_header",
+        "tenure.ports.operation_rows",  # INTENT_UPDATES, a table of prepared writes
+        "tenure.ports.operation_rows._entry_update",
     }
 )
 """Where the columns come from a caller, as `module.function`."""
 
 PORT = "tenure.ports.store."
-WRITES = frozenset({"Put", "Set", "Drop", "Header", "Put.of"})
+WRITES = frozenset({"Put", "Set", "Drop", "PreparedWrite", "Put.of"})
 READS = frozenset({"find", "list_rows", "count_rows", "every"})
 TABLES: dict[str, TableOfRecord] = {
     table_of(record).name: table_of(record) for record in records.RECORDS
@@ -209,7 +209,7 @@ class _Reader:
         verb, args = self._verb(call.func), call.args
         if verb == "partial" and args:
             verb, args = self._verb(args[0]), args[1:]
-            if verb != "Header":
+            if verb != "PreparedWrite":
                 return None
             args = [*args, ast.Name("_", ast.Load())]
         table, columns, length = _literal(args[0]) if args else None, _Columns(), None
@@ -218,7 +218,7 @@ class _Reader:
                 columns, length = self._columns(values, scopes), _length(key)
             case "Drop", [_, key]:
                 length = _length(key)
-            case "Header" | "HeaderGuard", [_, key, values]:
+            case "PreparedWrite" | "PreparedGuard", [_, key, values]:
                 columns = self._columns(values, scopes)
                 length = len(named.names) if (named := self._columns(key, scopes)) else None
             case "Put.of", [row]:

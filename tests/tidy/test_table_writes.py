@@ -10,7 +10,7 @@ from functools import partial
 from tenure.app.pages import every
 from tenure.core import decisions
 from tenure.core.records import AgentRecord, CursorRecord, FindingRecord, columns_of, key_of
-from tenure.ports.store import Change, Drop, Header, HeaderGuard, Is, Put, Set
+from tenure.ports.store import Change, Drop, PreparedWrite, PreparedGuard, Is, Put, Set
 """
 OWNER = "src/tenure/app/events/delivery_rows.py"
 
@@ -36,9 +36,9 @@ def source(text: str, path: str = OWNER) -> Source:
         ("FIRST = {'wy': 1}\ndef f():\n    Set('cursor', k, FIRST)", "column wy"),
         ("Set('cursor', k, {'why': 1} if x else {'wy': 2})", "column wy"),
         ("Set('cursor', k, decisions.REMOVED)", "cursor has no column"),
-        ("Header('cursor', ('destination',), ('position', 'wy'))", "column wy"),
-        ("KEY = ('destination', 'agent')\nHeader('cursor', KEY, ('why',))", "the key of cursor"),
-        ("HeaderGuard('cursor', ('destination',), ('wy',))", "column wy"),
+        ("PreparedWrite('cursor', ('destination',), ('position', 'wy'))", "column wy"),
+        ("KEY = ('destination', 'agent')\nPreparedWrite('cursor', KEY, ('why',))", "the key of cursor"),
+        ("PreparedGuard('cursor', ('destination',), ('wy',))", "column wy"),
         ("def f(row: CursorRecord):\n    Is.of(row, 'wy')", "cursor has no column wy"),
         ("async def f():\n    row = await s.find(CursorRecord, k)\n    Is.of(row, 'wy')", "cursor"),
         ("Is.of(row, 'wy')", "no table has a column wy"),
@@ -67,7 +67,7 @@ def test_a_column_or_table_that_does_not_exist_is_refused(text, word):
         "def f(row: CursorRecord):\n    Set('cursor', key_of(row), columns_of(row))",
         "def f(row: CursorRecord | None):\n    Is.of(row, 'position', 'destination')",
         "Set('intent', k, decisions.REMOVED)",
-        "Header('cursor', ('destination',), ('position',), adds=True)",
+        "PreparedWrite('cursor', ('destination',), ('position',), adds=True)",
         "Put.of(CursorRecord(destination, 1, 0, 0.0, '', None, 0))",
         "every(store, CursorRecord, {'destination': 1})",
         "store.find(AgentRecord, (uid,))",
@@ -88,8 +88,8 @@ def test_a_call_of_the_same_name_from_elsewhere_is_left_alone():
     [
         "Set('finding', k, {'sightings': 1})",
         "Drop('finding', k)",
-        "Header('finding', ('id',), ('sightings',))",
-        "partial(Header, 'finding', ('id',))",
+        "PreparedWrite('finding', ('id',), ('sightings',))",
+        "partial(PreparedWrite, 'finding', ('id',))",
         "def f(row: FindingRecord):\n    Put.of(row)",
     ],
 )

@@ -4,9 +4,9 @@ Every operation locks a row of that table.  This module builds the writes that c
 the lock.  `tenure.app.agents.agent_rows` builds the others: they change an agent.
 """
 
-from tenure.ports.store import Header, Set
+from tenure.ports.store import PreparedWrite, Set
 
-NEW_LOCK = Header("agent", ("uid",), ("tenant", "generation", "operation"), adds=True)
+NEW_LOCK = PreparedWrite("agent", ("uid",), ("tenant", "generation", "operation"), adds=True)
 """A lock without an agent, which an operation holds from the start."""
 
 

@@ -12,53 +12,53 @@ from tenure.core import decisions
 from tenure.core.operation import Intent, OperationState
 from tenure.core.records.operation import OperationRecord
 from tenure.core.records.table import key_of
-from tenure.ports.store import Drop, Header, HeaderGuard, LoadedOperation, Row, Set
+from tenure.ports.store import Drop, LoadedOperation, PreparedGuard, PreparedWrite, Row, Set
 
 OPERATION_KEY, STEP_KEY = ("id",), ("operation", "step")
-NEW_OPERATION = Header(
+NEW_OPERATION = PreparedWrite(
     "operation",
     OPERATION_KEY,
     ("tenant", "principal", "kind", "plan", "agent", "generation", "state", "revision", "token",
      "worker", "due_at", "input", "created_at", "updated_at"),
     adds=True,
 )  # fmt: skip
-NEW_ENTRY = Header(
+NEW_ENTRY = PreparedWrite(
     "journal", ("operation", "seq"), ("tenant", "kind", "step", "at", "body"), adds=True
 )
-NEW_INTENT = Header(
+NEW_INTENT = PreparedWrite(
     "intent", STEP_KEY, ("tenant", "slot", "key", "state", "token", "attempts", "due_at"), adds=True
 )
-_TOKEN = HeaderGuard("intent", STEP_KEY, ("token",))
-_REVISION = HeaderGuard("operation", OPERATION_KEY, ("revision",))
+_TOKEN = PreparedGuard("intent", STEP_KEY, ("token",))
+_REVISION = PreparedGuard("operation", OPERATION_KEY, ("revision",))
 
 
-class _Headers(dict[Any, Header]):
-    """Headers by what varies in them, made at first use."""
+class _PreparedWrites(dict[Any, PreparedWrite]):
+    """Prepared writes by the columns that vary, made at first use."""
 
-    def __init__(self, make: Callable[[Any], Header]) -> None:
+    def __init__(self, make: Callable[[Any], PreparedWrite]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, key: Any) -> Header:  # noqa: ANN401
-        header = self[key] = self._make(key)
-        return header
+    def __missing__(self, key: Any) -> PreparedWrite:  # noqa: ANN401
+        prepared = self[key] = self._make(key)
+        return prepared
 
 
-def _entry_header(key: tuple[tuple[str, ...], bool]) -> Header:
+def _entry_update(key: tuple[tuple[str, ...], bool]) -> PreparedWrite:
     columns, by_command = key
     guards = (_REVISION,) if by_command else (_TOKEN, _REVISION)
     columns = ("revision", "updated_at", *columns)
-    return Header("operation", OPERATION_KEY, columns, guards=guards)
+    return PreparedWrite("operation", OPERATION_KEY, columns, guards=guards)
 
 
-OPERATION_HEADERS = _Headers(_entry_header)
+OPERATION_UPDATES = _PreparedWrites(_entry_update)
 """The row of an operation whose journal gets an entry, by the other columns that the entry changes.
 
 The second part of the key is whether a command makes the entry, and not a step with a token.
 """
-INTENT_HEADERS = _Headers(partial(Header, "intent", STEP_KEY))
+INTENT_UPDATES = _PreparedWrites(partial(PreparedWrite, "intent", STEP_KEY))
 """The row of an intent, by the columns that change."""
-POLL = Header(
+POLL = PreparedWrite(
     "operation", OPERATION_KEY, ("due_at", "state", "updated_at"), guards=(_TOKEN, _REVISION)
 )
 """The row of an operation with a step that is not done yet."""

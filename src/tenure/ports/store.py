@@ -129,12 +129,12 @@ Write = Put | Set | Drop
 Writes = tuple[Write, ...]
 
 
-class HeaderGuard(NamedTuple):
-    """Guard of a `Header`: in one row, these columns have the values that are in the line.
+class PreparedGuard(NamedTuple):
+    """Guard of a `PreparedWrite`: these columns of one row have the values in the parameters.
 
-    If `table` is the table of the header, it is the row that the line writes.  In another table the
-    key of the row begins with the first column of the line; the line contains the rest of that key,
-    then the values of `columns`.
+    If `table` is the table of the write, it is the row that is written.  In another table, the key
+    of the row begins with the first parameter; the parameters of the guard are the rest of that
+    key, then the values of `columns`.
     """
 
     table: str
@@ -142,16 +142,15 @@ class HeaderGuard(NamedTuple):
     columns: tuple[str, ...]
 
 
-Line = tuple[Value | Generated, ...]
-"""The values of one row, in the order of its header."""
+Parameters = tuple[Value | Generated, ...]
+"""The values of one prepared write: of its key, then its columns, then each of its guards."""
 
 
-class Header:
-    """The table and columns of lines, as in a CSV file; made once for rows that are often written.
+class PreparedWrite:
+    """A write of one table without its values, made once for rows that are often written.
 
-    A line stands for a `Put` or `Set` and its guards, and costs less to build.  It has the values
-    of the key, then of the columns, then of each guard.  In a change a line with guards comes
-    first, and no two lines change the same row.
+    With its parameters it means the same as a `Put` or `Set` and its guards, and costs less to
+    build.  In a change, a prepared write with guards comes first, and no two change the same row.
     """
 
     __slots__ = ("adds", "columns", "generated", "guards", "key", "table")
@@ -164,11 +163,11 @@ class Header:
         *,
         adds: bool = False,
         generated: tuple[int, ...] = (),
-        guards: tuple[HeaderGuard, ...] = (),
+        guards: tuple[PreparedGuard, ...] = (),
     ) -> None:
-        """With `adds` its lines insert rows as `Put` does, else they change rows as `Set` does.
+        """With `adds` it inserts a row as `Put` does, else it changes a row as `Set` does.
 
-        `generated` are the indexes of the values of a line that are a `Next`.
+        `generated` are the indexes of the parameters that are a `Next`.
         """
         self.table = table
         self.key = key
@@ -177,20 +176,24 @@ class Header:
         self.generated = generated
         self.guards = guards
 
-    def write(self, line: Line) -> Put | Set:
-        """The write that a line stands for."""
-        key, values = line[: len(self.key)], line[len(self.key) :]
+    def expand(self, parameters: Parameters) -> Put | Set:
+        """The write with these parameters."""
+        key, values = parameters[: len(self.key)], parameters[len(self.key) :]
         row: dict[str, Any] = dict(zip(self.columns, values, strict=not self.guards))
         return (Put if self.adds else Set)(self.table, key, row)  # type: ignore[arg-type]
 
-    def guards_of(self, line: Line) -> Iterator[Is]:
-        """The guards of a line."""
-        left = iter(line[len(self.key) + len(self.columns) :])
+    def guards_of(self, parameters: Parameters) -> Iterator[Is]:
+        """The guards with these parameters."""
+        guard_parameters = iter(parameters[len(self.key) + len(self.columns) :])
         for table, key, columns in self.guards:
             own = table == self.table
-            whole = line[: len(key)] if own else (line[0], *islice(left, len(key) - 1))
-            conditions = dict(zip(columns, islice(left, len(columns)), strict=True))
-            yield Is(table, whole, conditions)  # type: ignore[arg-type]
+            whole_key = (
+                parameters[: len(key)]
+                if own
+                else (parameters[0], *islice(guard_parameters, len(key) - 1))
+            )
+            conditions = dict(zip(columns, islice(guard_parameters, len(columns)), strict=True))
+            yield Is(table, whole_key, conditions)  # type: ignore[arg-type]
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -199,8 +202,8 @@ class Change(Struct, frozen=True, gc=False):
     `id` is stored with the batch that applied the change, so a change whose reply was lost can be
     looked up.  A change with `is_new_work` is refused (StoreFull) when the disk is nearly full;
     others may use the space that is reserved for them.  `wake_hint` is sent to other processes
-    once the change is durable.  Rows that are written often are `lines`; the header of each line
-    has the same index in `headers`.
+    once the change is durable.  Rows that are written often are `prepared_writes`; the parameters
+    of each have the same index in `parameters`.
     """
 
     id: str
@@ -208,23 +211,23 @@ class Change(Struct, frozen=True, gc=False):
     writes: Writes = ()
     is_new_work: bool = False
     wake_hint: WakeHint | None = None
-    headers: Sequence[Header] = ()
-    lines: Sequence[Line] = ()
+    prepared_writes: Sequence[PreparedWrite] = ()
+    parameters: Sequence[Parameters] = ()
 
-    def expand_lines(self) -> "Change":
-        """The same change, with every line expanded to a write and its guards."""
-        if not self.headers:
+    def expand_prepared(self) -> "Change":
+        """The same change, with every prepared write expanded to a write and its guards."""
+        if not self.prepared_writes:
             return self
         try:
-            both = list(zip(self.headers, self.lines, strict=True))
-            guards = [guard for header, line in both for guard in header.guards_of(line)]
-            writes = [header.write(line) for header, line in both]
+            both = list(zip(self.prepared_writes, self.parameters, strict=True))
+            guards = [guard for prepared, values in both for guard in prepared.guards_of(values)]
+            writes = [prepared.expand(values) for prepared, values in both]
         except ValueError as error:
-            message = f"A line does not fit its header ({error}); nothing was written."
+            message = f"The parameters of a write do not fit it ({error}); nothing was written."
             raise Defect(message) from None
         return replace(
             self, guards=(*self.guards, *guards), writes=(*writes, *self.writes),
-            headers=(), lines=(),
+            prepared_writes=(), parameters=(),
         )  # fmt: skip
 
 

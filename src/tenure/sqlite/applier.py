@@ -2,8 +2,8 @@
 
 There are three methods, each slower than the one before.  All give the same answers.  If a method
 cannot tell which change to refuse, it raises, and the committer tries the batch with the next one:
-- `collect` writes the rows of many changes grouped by statement.  The statement that writes a line
-  also checks the guards of its header; other guards are checked one by one;
+- `collect` writes the rows of many changes grouped by statement.  The statement of a
+  prepared write also checks its guards; other guards are checked one by one;
 - `apply` writes one change after the other.  It inserts new rows first, so that a refused change is
   undone by deleting them, without the cost of a savepoint;
 - `apply_alone` gives each change a savepoint, so that a failing change fails alone.
@@ -24,9 +24,9 @@ from tenure.ports.store import (
     Change,
     CommitRefusal,
     Drop,
-    Header,
     Is,
     Next,
+    PreparedWrite,
     Put,
     Row,
     Set,
@@ -95,10 +95,10 @@ class Applier:
         self._changes = connection.changes
         self._total = connection.total_changes
         self._statements = Statements(tables)
-        self._rows_by_header: dict[Header, list[Any]] = {}
-        """Collected lines by header."""
-        self._line_statements: list[tuple[Header, str, list[Any]]] = []
-        """The same lists in the order of writing, each with its SQL; guarded headers come first."""
+        self._rows_by_write: dict[PreparedWrite, list[Any]] = {}
+        """Collected parameters by prepared write."""
+        self._prepared_statements: list[tuple[PreparedWrite, str, list[Any]]] = []
+        """The same lists in the order of writing, each with its SQL; first those with guards."""
         self._puts: defaultdict[TableColumns, Rows] = defaultdict(Rows)
         """Collected new rows, by table and columns."""
         self._sets: defaultdict[str, Rows] = defaultdict(Rows)
@@ -185,34 +185,35 @@ class Applier:
             refusal = self._check_guards(work.guards)
             if refusal is not None:
                 return refusal
-        last, pending, rows_by_header = None, self._pending_keys, self._rows_by_header
-        for header, line in zip(work.headers, work.lines, strict=True):
-            rows = rows_by_header.get(header)
+        last, pending, rows_by_write = None, self._pending_keys, self._rows_by_write
+        for prepared, values in zip(work.prepared_writes, work.parameters, strict=True):
+            rows = rows_by_write.get(prepared)
             if rows is None:
-                rows = self._rows_of(header)
-            if header.generated:
-                rows.append(self._fill_generated(line, header.generated))
+                rows = self._rows_of(prepared)
+            if prepared.generated:
+                rows.append(self._fill_generated(values, prepared.generated))
                 continue
-            if header.guards and last is not None:
+            if prepared.guards and last is not None:
                 raise _RowCountMismatch  # its guard may be on a row of this change
-            key = line[0]
+            key = values[0]
             if key is not last:
                 if key in pending:
                     self._write_collected()
                 pending.add(key)
                 last = key
-            rows.append(line)
+            rows.append(values)
         if work.writes:
             self._collect_writes(work.writes)
         self._change_ids.append(work.id)
         return None
 
-    def _rows_of(self, header: Header) -> list[Any]:
-        """A new list for the lines of a header that this applier sees for the first time."""
+    def _rows_of(self, prepared: PreparedWrite) -> list[Any]:
+        """A new list for the parameters of a prepared write that this applier has not seen yet."""
         rows: list[Any] = []
-        self._line_statements.append((header, self._statements.line_statement(header), rows))
-        self._line_statements.sort(key=lambda one: (not one[0].guards, not one[0].adds))
-        self._rows_by_header[header] = rows
+        sql = self._statements.prepared_statement(prepared)
+        self._prepared_statements.append((prepared, sql, rows))
+        self._prepared_statements.sort(key=lambda one: (not one[0].guards, not one[0].adds))
+        self._rows_by_write[prepared] = rows
         return rows
 
     def _collect_writes(self, writes: Writes) -> None:
@@ -249,12 +250,12 @@ class Applier:
     def _write_collected(self) -> None:
         """Write the collected rows.
 
-        Guarded lines come first, because their guards refer to the state before this batch; then
-        new rows, changed rows, and dropped rows.
+        Prepared writes with guards come first: the guards refer to the state before this batch.
+        After them come new rows, changed rows, and dropped rows.
         """
         write_all = self._cursor.executemany
         before, expected = self._total(), 0
-        for _, sql, rows in self._line_statements:
+        for _, sql, rows in self._prepared_statements:
             if rows:
                 write_all(sql, rows)
                 expected += len(rows)
@@ -269,7 +270,7 @@ class Applier:
         self._clear_collected()
 
     def _clear_collected(self) -> None:
-        for _, _, rows in self._line_statements:
+        for _, _, rows in self._prepared_statements:
             rows.clear()
         self._puts.clear()
         self._sets.clear()
@@ -286,7 +287,7 @@ class Applier:
             return result
         if work.is_new_work and self._is_full():
             return ChangeFailure(StoreFull(_DISK_FULL))
-        plain = work.expand_lines()
+        plain = work.expand_prepared()
         refusal = self._check_guards(plain.guards) or self._write(plain.writes)
         if refusal is None:
             self._change_ids.append(work.id)
@@ -374,9 +375,9 @@ class Applier:
                     self._new_numbers[value.counter] -= 1
         return refusal
 
-    def _fill_generated(self, line: Sequence[Any], positions: tuple[int, ...]) -> list[Any]:
-        """The line with a number in place of each `Next` and the row's hash for a `ChainHash`."""
-        values, new_numbers = [*line], self._new_numbers
+    def _fill_generated(self, values: Sequence[Any], positions: tuple[int, ...]) -> list[Any]:
+        """The values with a number in place of each `Next` and the row's hash for a `ChainHash`."""
+        values, new_numbers = [*values], self._new_numbers
         for position in positions:
             value = values[position]
             if type(value) is Next:

@@ -33,7 +33,18 @@ from tenure.core.plain import require_plain_data
 from tenure.core.records.table import Shape
 from tenure.ports.clock import Clock
 from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
-from tenure.ports.store import Change, CommitRefusal, Drop, Header, Is, Key, Put, Row, Set, Value
+from tenure.ports.store import (
+    Change,
+    CommitRefusal,
+    Drop,
+    Is,
+    Key,
+    PreparedWrite,
+    Put,
+    Row,
+    Set,
+    Value,
+)
 from tenure.sqlite.commit_thread import Flush, FlushThread
 from tenure.sqlite.committer import Committer
 from tenure.sqlite.gate import OpenFile, open_file
@@ -57,7 +68,7 @@ Parameters = Mapping[str, Value] | Sequence[Value]
 
 _BURNED_VALUES = (BURNED, "{}", "{}")
 """State, spec and reference of a burned key."""
-_INSERT_HEADER = Header("resource", RESOURCE.key, RESOURCE.columns, adds=True)
+_PREPARED_INSERT = PreparedWrite("resource", RESOURCE.key, RESOURCE.columns, adds=True)
 _LIST_OWNED = (
     "SELECT rowid, key, agent, generation, since FROM resource"
     " WHERE plane = ? AND state = 'PRESENT' AND rowid > ? ORDER BY rowid LIMIT ?"
@@ -251,10 +262,10 @@ class Holdings:
         _, plane, tenant, agent, generation, slot, name = key
         state, spec, reference = new
         owner = plane, tenant, agent, generation, slot, name
-        line = (key.text, *owner, state, 1, spec, reference, self.now())
+        values = (key.text, *owner, state, 1, spec, reference, self.now())
         # Removals may use the reserved disk space; new resources may not.
         change = _change((), (), parts, is_new_work=state == PRESENT)
-        return replace(change, headers=(_INSERT_HEADER,), lines=(line,))
+        return replace(change, prepared_writes=(_PREPARED_INSERT,), parameters=(values,))
 
     def _get_open(self) -> _OpenHoldings:
         """The open file; it is opened again after a failed COMMIT."""

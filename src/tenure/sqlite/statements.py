@@ -1,8 +1,8 @@
 """SQL for the operations of a change, generated once for each (table, columns) and cached.
 
 Names come only from the tables' shapes, so no text of a caller becomes SQL.  Values are always
-bound: the key columns first in a `Put` and in lines, last everywhere else.  The SQL text is short
-because the library hashes it at every use.
+bound: the key columns first in a `Put` and in a prepared write, last elsewhere.  The SQL text is
+short because the library hashes it at every use.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tenure.core.errors import Defect
 from tenure.core.records.table import Shape
-from tenure.ports.store import Header, HeaderGuard, Key, Value
+from tenure.ports.store import Key, PreparedGuard, PreparedWrite, Value
 
 TableColumns = tuple[str, ...]
 """A table and some of its columns."""
@@ -121,23 +121,23 @@ class Statements:
         values = ",".join(f"{column}=?" for column in columns)
         return f"UPDATE {table} SET {values}{self._where(table)}"
 
-    def line_statement(self, header: Header) -> str:
-        """SQL that writes a line of this header if its guards hold."""
-        table, columns = header.table, header.columns
+    def prepared_statement(self, prepared: PreparedWrite) -> str:
+        """SQL that carries out this write if its guards hold."""
+        table, columns = prepared.table, prepared.columns
         self._set(table, columns)  # raises for an unknown table or column
-        for one in (HeaderGuard(table, header.key, columns), *header.guards):
+        for one in (PreparedGuard(table, prepared.key, columns), *prepared.guards):
             self._read(one.table, one.columns)
             if self._tables[one.table].key != one.key:
                 raise Defect(
                     f"The key of table {one.table!r} is not {one.key}; nothing was written."
                 )
-        if header.adds:
+        if prepared.adds:
             return self._put(table, columns)
-        places = count(len(header.key) + 1)
+        places = count(len(prepared.key) + 1)
         values = ",".join(f"{column}=?{next(places)}" for column in columns)
-        own = [f"{column}=?{place}" for place, column in enumerate(header.key, 1)]
+        own = [f"{column}=?{place}" for place, column in enumerate(prepared.key, 1)]
         sql = f"UPDATE {table} SET {values} WHERE {' AND '.join(own)}"
-        for guard in header.guards:
+        for guard in prepared.guards:
             first, *more = guard.key
             here = guard.table == table
             key = [] if here else [f"{first}=?1", *(f"{column}=?{next(places)}" for column in more)]

@@ -56,7 +56,7 @@ def _fence_off() -> Iterator[None]:
     def commit(
         committer: PostgresCommitter, change: Change
     ) -> "asyncio.Future[CommitRefusal | None]":
-        change = change.expand_lines()
+        change = change.expand_prepared()
         guards = (replace(guard, columns=_tokenless(guard.columns)) for guard in change.guards)
         kept = tuple(guard for guard in guards if guard.columns)
         return _committed(committer, replace(change, guards=kept))

@@ -45,7 +45,7 @@ class FilteredSink(Sink):
 
 def event(number, tenant, type_, *, at=1.0):
     row = (tenant, f"{tenant}{number % 2}", "o", type_, at, "{}", number)
-    return NEW_EVENT.write((POSITION, *row))
+    return NEW_EVENT.expand((POSITION, *row))
 
 
 def route_to(sink):

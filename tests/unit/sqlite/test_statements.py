@@ -4,7 +4,7 @@ import pytest
 
 from tenure.core.errors import Defect
 from tenure.core.records.table import Shape
-from tenure.ports.store import Header, HeaderGuard
+from tenure.ports.store import PreparedGuard, PreparedWrite
 from tenure.sqlite.statements import Statements
 
 PAIR = ("left", "right")
@@ -33,16 +33,16 @@ def test_every_kind_has_one_text() -> None:
 
 def test_a_line_is_written_by_one_statement_that_looks_at_its_guards() -> None:
     guards = (
-        HeaderGuard("other", ("left", "name"), ("size",)),
-        HeaderGuard("pair", PAIR, ("note", "left")),
+        PreparedGuard("other", ("left", "name"), ("size",)),
+        PreparedGuard("pair", PAIR, ("note", "left")),
     )
-    assert STATEMENTS.line_statement(Header("pair", PAIR, ("note",), guards=guards)) == (
+    assert STATEMENTS.prepared_statement(PreparedWrite("pair", PAIR, ("note",), guards=guards)) == (
         "UPDATE pair SET note=?3 WHERE left=?1 AND right=?2"
         " AND EXISTS(SELECT 1 FROM other WHERE left=?1 AND name=?4 AND size IS ?5)"
         " AND note IS ?6 AND left IS ?7"
     )
     assert (
-        STATEMENTS.line_statement(Header("pair", PAIR, ("size",), adds=True))
+        STATEMENTS.prepared_statement(PreparedWrite("pair", PAIR, ("size",), adds=True))
         == "INSERT INTO pair(left,right,size) VALUES(?,?,?) ON CONFLICT DO NOTHING"
     )
 
@@ -73,24 +73,26 @@ def test_names_that_are_in_no_shape_never_become_sql(kind: str, names: tuple[str
 
 
 @pytest.mark.parametrize(
-    "header",
+    "prepared",
     [
-        Header("moon", PAIR, ("note",)),
-        Header("pair", ("left",), ("note",)),
-        Header("pair", PAIR, ("colour",)),
-        Header("pair", PAIR, ()),
-        Header("pair", PAIR, ("1=1 OR x",), adds=True),
+        PreparedWrite("moon", PAIR, ("note",)),
+        PreparedWrite("pair", ("left",), ("note",)),
+        PreparedWrite("pair", PAIR, ("colour",)),
+        PreparedWrite("pair", PAIR, ()),
+        PreparedWrite("pair", PAIR, ("1=1 OR x",), adds=True),
         *(
-            Header("pair", PAIR, ("note",), guards=(guard,))
+            PreparedWrite("pair", PAIR, ("note",), guards=(guard,))
             for guard in (
-                HeaderGuard("moon", PAIR, ("size",)),
-                HeaderGuard("pair", PAIR, ("1=1 OR x",)),
-                HeaderGuard("other", PAIR, ("size",)),
-                HeaderGuard("other", ("name",), ("size",)),
+                PreparedGuard("moon", PAIR, ("size",)),
+                PreparedGuard("pair", PAIR, ("1=1 OR x",)),
+                PreparedGuard("other", PAIR, ("size",)),
+                PreparedGuard("other", ("name",), ("size",)),
             )
         ),
     ],
 )
-def test_names_of_a_header_that_are_in_no_shape_never_become_sql(header: Header) -> None:
+def test_names_of_a_prepared_write_that_are_in_no_shape_never_become_sql(
+    prepared: PreparedWrite,
+) -> None:
     with pytest.raises(Defect):
-        STATEMENTS.line_statement(header)
+        STATEMENTS.prepared_statement(prepared)

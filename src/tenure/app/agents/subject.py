@@ -143,7 +143,7 @@ def agent_event_row(
     """The event row that announces the new state of an agent."""
     body = encode({"state": new_state, "name": name, "by": by})
     event = agent_event(new_state)
-    return NEW_EVENT.write(
+    return NEW_EVENT.expand(
         (POSITION, tenant, agent, operation, event, now, body, event_sequence_of(agent))
     )
 

@@ -196,9 +196,9 @@ async def _notify_lock_holder(plane: Plane, lock_holder: str, *, by: str, now: f
     if handle.progress.compensating_at is None:
         why = {"why": f"the agent was closed by operation {by}", "closed": by}
         if (compensation := build_compensation(handle, why, now)) is not None:
-            return compensation.change.expand_lines()
+            return compensation.change.expand_prepared()
     body = {"signal": SUPERSEDED, "payload": by, "by": by}
-    return build_entry(handle, EntryKind.SIGNALLED, "", body, now).change.expand_lines()
+    return build_entry(handle, EntryKind.SIGNALLED, "", body, now).change.expand_prepared()
 
 
 # --- a queued verb --------------------------------------------------------------------------------

@@ -190,7 +190,9 @@ async def _settle(
         if handle is not None and handle.progress.end is None:
             handle.due_at = None  # a poll may have moved it: the change sets it again
             body = {"signal": ACKNOWLEDGED, "payload": subscription, "by": caller.principal}
-            change = build_entry(handle, EntryKind.SIGNALLED, "", body, now).change.expand_lines()
+            change = build_entry(
+                handle, EntryKind.SIGNALLED, "", body, now
+            ).change.expand_prepared()
             guards += change.guards
             writes += change.writes
         change = Change("", guards, writes, wake_hint=WakeHint(operation))

@@ -21,7 +21,7 @@ from tenure.app.operations.reads import get_operation
 from tenure.app.operations.record_change import (
     PendingChange,
     encode_stored,
-    event_line,
+    event_parameters,
     intend_stage,
 )
 from tenure.app.operations.views import OperationView
@@ -39,7 +39,16 @@ from tenure.core.operation import EntryKind, OperationState
 from tenure.core.records.operation import LockRecord
 from tenure.ports.lock_rows import NEW_LOCK, take_lock
 from tenure.ports.operation_rows import NEW_ENTRY, NEW_OPERATION
-from tenure.ports.store import Change, Header, Is, Line, Put, WakeHint, Writes, combine_hints
+from tenure.ports.store import (
+    Change,
+    Is,
+    Parameters,
+    PreparedWrite,
+    Put,
+    WakeHint,
+    Writes,
+    combine_hints,
+)
 
 
 class Accept(Struct, frozen=True):
@@ -73,8 +82,8 @@ class Admission(NamedTuple):
     """The input of the steps, if it differs from the caller's input."""
     wake_hints: tuple[WakeHint, ...] = ()
     """Other operations that are woken once this one is on disk, in any process."""
-    headers: tuple[Header, ...] = ()
-    lines: tuple[Line, ...] = ()
+    prepared_writes: tuple[PreparedWrite, ...] = ()
+    parameters: tuple[Parameters, ...] = ()
     is_new: bool = False
     """The locked row is new, so no event of it has a number yet."""
 
@@ -157,15 +166,17 @@ def _acceptance(
     now: float,
 ) -> PendingChange:
     """A new operation as it was admitted: its row, first journal entry, event and first intents."""
-    headers = [*admission.headers, NEW_OPERATION, NEW_ENTRY, NEW_EVENT]
-    lines: list[Line] = [
-        *admission.lines,
+    prepared_writes = [*admission.prepared_writes, NEW_OPERATION, NEW_ENTRY, NEW_EVENT]
+    parameters: list[Parameters] = [
+        *admission.parameters,
         (handle.id, handle.tenant, principal, handle.plan_name, handle.plan.digest, handle.agent,
          handle.generation, handle.state, 1, handle.token, handle.worker, 0.0, text, now, now),
         (handle.id, 1, handle.tenant, EntryKind.ACCEPTED, "", now, "{}"),
-        event_line(handle, EntryKind.ACCEPTED, "", handle.state, now=now, first=admission.is_new),
+        event_parameters(
+            handle, EntryKind.ACCEPTED, "", handle.state, now=now, first=admission.is_new
+        ),
     ]  # fmt: skip
-    new_intents = intend_stage(handle, 0, headers, lines)
+    new_intents = intend_stage(handle, 0, prepared_writes, parameters)
     is_new_work = not handle.subject.is_accepted_on_full_disk(handle.plan_name)
     wake_hints = (
         admission.wake_hints
@@ -174,10 +185,11 @@ def _acceptance(
     )
     change = Change(
         handle.id, admission.guards, key_rows, is_new_work,
-        wake_hint=combine_hints(*wake_hints), headers=headers, lines=lines,
+        wake_hint=combine_hints(*wake_hints), prepared_writes=prepared_writes,
+        parameters=parameters,
     )  # fmt: skip
     if admission.writes:  # first, so that events of the agent precede those of the operation
-        change = change.expand_lines()
+        change = change.expand_prepared()
         change = replace(change, writes=admission.writes + change.writes)
     return PendingChange(change, handle.progress, handle.state, 0.0, 1, {}, new_intents)
 
@@ -205,8 +217,10 @@ async def _lock_row(
     uid = command.agent or uuid7(now, plane.entropy.bits())
     row = await plane.store.find(LockRecord, (uid,)) if command.agent else None
     if row is None:
-        line = (uid, command.tenant, 1, operation)
-        return Admission(uid, 1, headers=(NEW_LOCK,), lines=(line,), is_new=not command.agent)
+        values = (uid, command.tenant, 1, operation)
+        return Admission(
+            uid, 1, prepared_writes=(NEW_LOCK,), parameters=(values,), is_new=not command.agent
+        )
     if row.tenant != command.tenant:
         message = f"there is no agent {uid}"
         raise NotFound(message)

@@ -1,15 +1,15 @@
 """The rows of events in the outbox.
 
 This module builds every write of the table `outbox`.  An event is written in the commit that it
-reports, mostly as a line under `NEW_EVENT`.
+reports, mostly with the prepared write `NEW_EVENT`.
 """
 
 from tenure.core.records.outbox import OutboxRecord
-from tenure.ports.store import Drop, Header, Next
+from tenure.ports.store import Drop, Next, PreparedWrite
 
 POSITION = Next("outbox")
 """The place of a new event among all events of the store."""
-NEW_EVENT = Header(
+NEW_EVENT = PreparedWrite(
     "outbox",
     ("position",),
     ("tenant", "agent", "operation", "type", "at", "body", "sequence"),

@@ -35,19 +35,19 @@ from tenure.core.plan import Step
 from tenure.core.progress import Progress
 from tenure.core.saga import MoveOutcome
 from tenure.ports.operation_rows import (
-    INTENT_HEADERS,
+    INTENT_UPDATES,
     NEW_ENTRY,
     NEW_INTENT,
-    OPERATION_HEADERS,
+    OPERATION_UPDATES,
     POLL,
     burn_intent,
     touch_operation,
 )
 from tenure.ports.store import (
     Change,
-    Header,
-    Line,
     Next,
+    Parameters,
+    PreparedWrite,
     Row,
     Value,
     WakeHint,
@@ -153,22 +153,22 @@ def build_entry(
     due_at = _due_at(handle, progress, _intents_after(handle, changes), now) if stuck else 0.0
     columns, values = _operation_columns(handle, progress, state, due_at, kind=kind, now=now)
     guard = (handle.revision,) if token is None else (step, token, handle.revision)
-    headers = [OPERATION_HEADERS[columns, token is None], NEW_ENTRY, NEW_EVENT]
-    lines: list[Line] = [
+    prepared_writes = [OPERATION_UPDATES[columns, token is None], NEW_ENTRY, NEW_EVENT]
+    parameters: list[Parameters] = [
         (name, handle.revision + 1, now, *values, *guard),
         (name, journal_length, handle.tenant, kind, step, now, text),
-        event_line(handle, kind, step, state, now=now, why=progress.cause),
+        event_parameters(handle, kind, step, state, now=now, why=progress.cause),
     ]
     new_intents: Sequence[Intent] = ()
     end = progress.end
     if end is None and progress.stage > before.stage:
-        new_intents = intend_stage(handle, progress.stage, headers, lines)
+        new_intents = intend_stage(handle, progress.stage, prepared_writes, parameters)
     if progress.compensating_at is not None and before.compensating_at is None:
         changes = changes | decisions.compensate(handle.plan, progress, handle.intents)
     for one, changed in changes.items():
         if changed != IMPLIED_COLUMNS:
-            headers.append(INTENT_HEADERS[tuple(changed)])
-            lines.append((name, one, *changed.values()))
+            prepared_writes.append(INTENT_UPDATES[tuple(changed)])
+            parameters.append((name, one, *changed.values()))
     writes: list[Write] = []
     if end is not None or state is not handle.state:
         writes += handle.subject.writes_for_entry(handle, progress, state, now)
@@ -180,7 +180,14 @@ def build_entry(
     wakes_waiters = end is not None or (state is STUCK and handle.state is not STUCK)
     wake_hint = WakeHint(name) if wakes_waiters else None
     return PendingChange(
-        Change(change, (), tuple(writes), wake_hint=wake_hint, headers=headers, lines=lines),
+        Change(
+            change,
+            (),
+            tuple(writes),
+            wake_hint=wake_hint,
+            prepared_writes=prepared_writes,
+            parameters=parameters,
+        ),
         progress,
         state,
         due_at,
@@ -231,21 +238,24 @@ def _burn(burned: tuple[tuple[str, str], ...], now: float) -> list[Write]:
 
 
 def intend_stage(
-    handle: OperationHandle, stage: int, headers: list[Header], lines: list[Line]
+    handle: OperationHandle,
+    stage: int,
+    prepared_writes: list[PreparedWrite],
+    parameters: list[Parameters],
 ) -> list[Intent]:
     """Add an intent for every step of a stage, so that it is durable before the first call."""
     new_intents: list[Intent] = []
     for step in handle.plan.stages[stage]:
         new = Intent(step.name, step.slot, handle.new_key(step), token=handle.token)
-        headers.append(NEW_INTENT)
-        lines.append(
+        prepared_writes.append(NEW_INTENT)
+        parameters.append(
             (handle.id, new.step, handle.tenant, new.slot, new.key, new.state, new.token, 0, 0.0)
         )
         new_intents.append(new)
     return new_intents
 
 
-def event_line(
+def event_parameters(
     handle: OperationHandle,
     kind: EntryKind,
     step: str,
@@ -254,8 +264,8 @@ def event_line(
     now: float,
     why: str = "",
     first: bool = False,
-) -> Line:
-    """The event of a journal entry, to be committed with it under `NEW_EVENT`.
+) -> Parameters:
+    """The event of a journal entry, as parameters of `NEW_EVENT`.
 
     `first`: no event of this agent was ever numbered.
     """
@@ -288,12 +298,12 @@ def _record_poll(
     due_at = _due_at(handle, handle.progress, intents, now)
     state = saga.state_of(handle.plan, handle.progress, intents)
     token, columns = handle.intents[step.name].token, outcome.intent
-    headers = (POLL, INTENT_HEADERS[tuple(columns)])
-    lines: tuple[Line, ...] = (
+    prepared_writes = (POLL, INTENT_UPDATES[tuple(columns)])
+    parameters: tuple[Parameters, ...] = (
         (handle.id, due_at, state, now, step.name, token, handle.revision),
         (handle.id, step.name, *columns.values()),
     )
-    change = Change("", headers=headers, lines=lines)
+    change = Change("", prepared_writes=prepared_writes, parameters=parameters)
     return PendingChange(change, handle.progress, state, due_at, handle.journal_length, changes)
 
 

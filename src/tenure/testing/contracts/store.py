@@ -33,7 +33,7 @@ from tenure.ports.store import (
 )
 from tenure.testing.contracts.store_chain import ChainPromises
 from tenure.testing.contracts.store_claims import ClaimPromises
-from tenure.testing.contracts.store_lines import LinePromises
+from tenure.testing.contracts.store_prepared import PreparedWritePromises
 from tenure.testing.contracts.store_reads import ReadPromises
 from tenure.testing.contracts.store_refusals import RefusalPromises
 from tenure.testing.contracts.store_rows import (
@@ -51,7 +51,9 @@ from tenure.testing.contracts.store_rows import (
 )
 
 
-class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises, LinePromises):
+class StoreContract(
+    ClaimPromises, ReadPromises, ChainPromises, RefusalPromises, PreparedWritePromises
+):
     """Derive a class and give it the fixture `stores`."""
 
     @pytest.fixture

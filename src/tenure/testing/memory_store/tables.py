@@ -53,7 +53,7 @@ class Tables:
 
     def apply(self, change: Change) -> CommitRefusal | None:
         """Apply the change, or say what refused it; if it makes no sense, nothing of it stays."""
-        change = change.expand_lines()
+        change = change.expand_prepared()
         if change.is_new_work and self.full:
             raise StoreFull("There is no room: this was not accepted; what was accepted is kept.")
         puts: list[Put] = []

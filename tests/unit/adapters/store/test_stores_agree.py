@@ -27,9 +27,9 @@ from tenure.ports.store import (
     Below,
     Change,
     Drop,
-    Header,
     Is,
     Next,
+    PreparedWrite,
     Put,
     Queue,
     Set,
@@ -38,7 +38,7 @@ from tenure.ports.store import (
 from tenure.sqlite.applier import RESERVE_BYTES
 from tenure.sqlite.commit_thread import InlineFlush
 from tenure.testing import memory_store
-from tenure.testing.contracts.store_lines import INTENT, JOURNAL, OPERATION, OUTBOX
+from tenure.testing.contracts.store_prepared import INTENT, JOURNAL, OPERATION, OUTBOX
 from tenure.testing.contracts.store_rows import (
     StoppedClock,
     event,
@@ -105,11 +105,11 @@ writes = st.one_of(
 )
 
 
-def line_of(header: Header, *values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.tuples(st.just(header), st.tuples(*values))
+def line_of(prepared: PreparedWrite, *values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.tuples(st.just(prepared), st.tuples(*values))
 
 
-lines = st.one_of(
+parameters = st.one_of(
     line_of(OPERATION, names, small, st.none() | st.text(max_size=3), names, small, small),
     line_of(INTENT, names, names, small, st.none()),
     line_of(
@@ -128,18 +128,18 @@ lines = st.one_of(
     ),
 )
 changes = st.builds(
-    lambda guards, writes, is_new_work, lines: Change(
+    lambda guards, writes, is_new_work, parameters: Change(
         "",
         tuple(guards),
         tuple(writes),
         is_new_work,
-        headers=[header for header, _ in lines],
-        lines=[line for _, line in lines],
+        prepared_writes=[prepared for prepared, _ in parameters],
+        parameters=[values for _, values in parameters],
     ),
     st.lists(guards, max_size=2),
     st.lists(writes, max_size=4),
     st.booleans(),
-    st.lists(lines, max_size=3),
+    st.lists(parameters, max_size=3),
 )
 # What makes no sense stands alone: beside a refusal, either answer would do.
 senseless = st.sampled_from(

@@ -33,7 +33,7 @@ class Clock:
 
 
 def event(n):
-    return NEW_EVENT.write((POSITION, "north", f"a{n % 3}", "o", "agent.ready", 1.0, "{}", n))
+    return NEW_EVENT.expand((POSITION, "north", f"a{n % 3}", "o", "agent.ready", 1.0, "{}", n))
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -209,7 +209,7 @@ def test_ablation_without_the_guard_on_the_intents_token_a_lost_attempt_is_belie
 
     def record_unguarded(*args):
         writing = real(*args)
-        change = writing.change.expand_lines()
+        change = writing.change.expand_prepared()
         guards = tuple(guard for guard in change.guards if guard.table != "intent")
         writing.change = replace(change, guards=guards)
         return writing

@@ -58,7 +58,7 @@ class ChangeParts:
     __slots__ = ("change", "counters", "drops", "duplicate_put", "keys", "puts", "sets")
 
     def __init__(self, change: Change) -> None:
-        self.change = change = change.expand_lines()
+        self.change = change = change.expand_prepared()
         self.keys: set[tuple[str, tuple[Any, ...]]] = {
             (guard.table, guard.key) for guard in change.guards
         }

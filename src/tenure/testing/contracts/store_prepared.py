@@ -1,27 +1,37 @@
-"""The part of the store's contract about lines, the compact form of writes."""
+"""The part of the store's contract about prepared writes, the compact form of writes."""
 
 import asyncio
 
 from tenure.core.errors import Defect
 from tenure.core.records import IntentRecord, OperationRecord
-from tenure.ports.store import Change, CommitRefusal, Header, HeaderGuard, Is, Next, Put, Set, Store
+from tenure.ports.store import (
+    Change,
+    CommitRefusal,
+    Is,
+    Next,
+    PreparedGuard,
+    PreparedWrite,
+    Put,
+    Set,
+    Store,
+)
 from tenure.testing.contracts.store_rows import Names, intent, operation, scenario
 
 STEP = ("operation", "step")
-OPERATION = Header(
+OPERATION = PreparedWrite(
     "operation",
     ("id",),
     ("revision", "error"),
     guards=(
-        HeaderGuard("intent", STEP, ("token",)),
-        HeaderGuard("operation", ("id",), ("revision",)),
+        PreparedGuard("intent", STEP, ("token",)),
+        PreparedGuard("operation", ("id",), ("revision",)),
     ),
 )
-INTENT = Header("intent", STEP, ("token", "detail"))
-JOURNAL = Header(
+INTENT = PreparedWrite("intent", STEP, ("token", "detail"))
+JOURNAL = PreparedWrite(
     "journal", ("operation", "seq"), ("tenant", "kind", "step", "at", "body"), adds=True
 )
-OUTBOX = Header(
+OUTBOX = PreparedWrite(
     "outbox", ("position",), ("tenant", "agent", "operation", "type", "at", "body", "sequence"),
     adds=True, generated=(0, 7),
 )  # fmt: skip
@@ -31,8 +41,8 @@ def record_change(name: str, revision: int, *, token: int = 0, id: str = "") -> 
     """The change that takes an operation from this revision to the next."""
     return Change(
         id,
-        headers=(OPERATION, JOURNAL, OUTBOX, INTENT),
-        lines=(
+        prepared_writes=(OPERATION, JOURNAL, OUTBOX, INTENT),
+        parameters=(
             (name, revision + 1, f"at {revision}", "runtime", token, revision),
             (name, revision, "north", "done", "runtime", 2.0, "{}"),
             (Next("outbox"), "north", name, name, "told", 3.0, "{}", Next(f"event/{name}")),
@@ -41,7 +51,7 @@ def record_change(name: str, revision: int, *, token: int = 0, id: str = "") -> 
     )
 
 
-class LinePromises:
+class PreparedWritePromises:
     """A part of `StoreContract`, which has its fixtures."""
 
     @scenario
@@ -63,8 +73,8 @@ class LinePromises:
 
     @scenario
     async def test_events_alone_can_be_lines(self, store: Store) -> None:
-        line = (Next("outbox"), "north", "a", "o", "told", 3.0, "{}", Next("event/a"))
-        both = Change("", headers=(OUTBOX, OUTBOX), lines=(line, line))
+        values = (Next("outbox"), "north", "a", "o", "told", 3.0, "{}", Next("event/a"))
+        both = Change("", prepared_writes=(OUTBOX, OUTBOX), parameters=(values, values))
         assert await store.commit(both) is None
         assert [row.sequence for row in await store.list_events(limit=10)] == [1, 2]
 
@@ -101,13 +111,13 @@ class LinePromises:
         await store.commit(record_change("a", 0))
         there = Change(
             "", writes=(Set("operation", ("a",), {"revision": 9}),),
-            headers=(JOURNAL,), lines=(("a", 0, "north", "done", "x", 2.0, "{}"),),
+            prepared_writes=(JOURNAL,), parameters=(("a", 0, "north", "done", "x", 2.0, "{}"),),
         )  # fmt: skip
         refused = await store.commit(there)
         assert isinstance(refused, CommitRefusal)
         assert isinstance(refused.what, Put)
         assert refused.what.key == ("a", 0)
-        gone = Change("", headers=(INTENT,), lines=(("a", "moon", 1, ""),))
+        gone = Change("", prepared_writes=(INTENT,), parameters=(("a", "moon", 1, ""),))
         assert await store.commit(gone) == CommitRefusal(
             Set("intent", ("a", "moon"), {"token": 1, "detail": ""}), None
         )
@@ -120,7 +130,9 @@ class LinePromises:
         self, store: Store, change: Names
     ) -> None:
         await store.commit(change(operation("a"), intent("a", "runtime")))
-        odd = Change("", headers=(Header("moon", ("id",), ("x",)),), lines=(("a", 1),))
+        odd = Change(
+            "", prepared_writes=(PreparedWrite("moon", ("id",), ("x",)),), parameters=(("a", 1),)
+        )
         both = await asyncio.gather(
             store.commit(record_change("a", 0)), store.commit(odd), return_exceptions=True
         )
@@ -134,8 +146,8 @@ class LinePromises:
         await store.commit(change(operation("a"), intent("a", "runtime")))
         odd = Change(
             "",
-            headers=(INTENT, OPERATION),
-            lines=(("a", "runtime", 5, ""), ("a", 1, "", "runtime", 5, 0)),
+            prepared_writes=(INTENT, OPERATION),
+            parameters=(("a", "runtime", 5, ""), ("a", 1, "", "runtime", 5, 0)),
         )
         refused = await store.commit(odd)
         assert isinstance(refused, CommitRefusal)
@@ -149,8 +161,11 @@ class LinePromises:
         self, store: Store, change: Names
     ) -> None:
         await store.commit(change(operation("a"), intent("a", "runtime")))
-        for header, line in ((JOURNAL, ("a", 1, "north")), (OPERATION, ("a", 1, "", "runtime"))):
-            short = Change("", headers=(header,), lines=(line,))
+        for prepared, values in (
+            (JOURNAL, ("a", 1, "north")),
+            (OPERATION, ("a", 1, "", "runtime")),
+        ):
+            short = Change("", prepared_writes=(prepared,), parameters=(values,))
             answers = await asyncio.gather(
                 _commit(store, short), _commit(store, record_change("b", 0)), return_exceptions=True
             )
@@ -164,12 +179,12 @@ class LinePromises:
         more = (*first[:4], "2", 3.0, "{}", Next("event/n"))
         refused, *fine = await asyncio.gather(
             store.commit(change(operation("a"))),
-            store.commit(Change("", headers=(OUTBOX,), lines=(first,))),
-            store.commit(Change("", headers=(OUTBOX,), lines=(more,))),
+            store.commit(Change("", prepared_writes=(OUTBOX,), parameters=(first,))),
+            store.commit(Change("", prepared_writes=(OUTBOX,), parameters=(more,))),
         )
         assert isinstance(refused, CommitRefusal)
         assert fine == [None, None]
-        assert await store.commit(Change("", headers=(OUTBOX,), lines=(more,))) is None
+        assert await store.commit(Change("", prepared_writes=(OUTBOX,), parameters=(more,))) is None
         assert [row.sequence for row in await store.list_events(limit=10)] == [1, 2, 3]
 
 
