@@ -37,7 +37,10 @@ def source(text: str, path: str = OWNER) -> Source:
         ("Set('cursor', k, {'why': 1} if x else {'wy': 2})", "column wy"),
         ("Set('cursor', k, decisions.REMOVED)", "cursor has no column"),
         ("PreparedWrite('cursor', ('destination',), ('position', 'wy'))", "column wy"),
-        ("KEY = ('destination', 'agent')\nPreparedWrite('cursor', KEY, ('why',))", "the key of cursor"),
+        (
+            "KEY = ('destination', 'agent')\nPreparedWrite('cursor', KEY, ('why',))",
+            "the key of cursor",
+        ),
         ("PreparedGuard('cursor', ('destination',), ('wy',))", "column wy"),
         ("def f(row: CursorRecord):\n    Is.of(row, 'wy')", "cursor has no column wy"),
         ("async def f():\n    row = await s.find(CursorRecord, k)\n    Is.of(row, 'wy')", "cursor"),
