@@ -20,7 +20,7 @@ from tenure.app.operations.executor import Executor
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
-from tenure.app.safety.operator_rows import write_operator_rows
+from tenure.app.safety.operator_command import writes_for_command
 from tenure.app.start_checks import prepare
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.plan import Plan
@@ -148,7 +148,7 @@ class Process:
             entropy=cluster.entropy,
             catalogue=cluster.catalogue,
             providers=providers,
-            operator_rows=write_operator_rows,
+            writes_for_command=writes_for_command,
         )
         api.attach(self.plane)
 

@@ -70,7 +70,7 @@ KERNEL = (
     "src/tenure/ports/subject.py",
     "src/tenure/ports/lock_rows.py",
     "src/tenure/ports/operation_rows.py",
-    "src/tenure/ports/operator_rows.py",
+    "src/tenure/ports/operator_command.py",
     "src/tenure/ports/engine.py",
     "src/tenure/ports/store.py",
 )

@@ -237,7 +237,7 @@ BAD = [
     (
         import_rules.capability_imports,
         "app/operations/commands.py",
-        "from tenure.app.tenancy.audit import entry",
+        "from tenure.app.tenancy.audit import audit_line",
         "tenancy.audit",
     ),
     (

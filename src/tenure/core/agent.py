@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tenure.core.limits import NAME_PATTERN
-from tenure.core.states import Table
+from tenure.core.states import StateMachine
 
 NAME: Final = re.compile(NAME_PATTERN)
 
@@ -62,7 +62,7 @@ class AgentTrigger(StrEnum):
 
 # fmt: off
 S, T = AgentState, AgentTrigger
-AGENT = Table(
+AGENT = StateMachine(
     "agent",
     start=S.CREATING,
     final={S.DELETED},
@@ -123,7 +123,7 @@ del S, T
 # fmt: on
 
 
-UNREACHABLE: Final = frozenset(
+STATES_WITHOUT_VERB: Final = frozenset(
     {AgentState.UPDATING, AgentState.UPDATE_FAILED, AgentState.MIGRATING}
 )
 """States that no verb leads to yet: the table has their rows for verbs to come."""

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from tenure.core.agent import UNREACHABLE, AgentState
+from tenure.core.agent import STATES_WITHOUT_VERB, AgentState
 
 AGENT_EVENTS: Final = {
-    state: f"agent.{state.lower()}" for state in AgentState if state not in UNREACHABLE
+    state: f"agent.{state.lower()}" for state in AgentState if state not in STATES_WITHOUT_VERB
 }
 """The type of the event that an agent is in a state now, for each state that an agent can reach."""
 

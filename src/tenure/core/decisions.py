@@ -34,7 +34,7 @@ def compensate(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) ->
     }
 
 
-MAY_BE_CALLED = frozenset({IntentState.INTENDED, IntentState.REMOVING})
+CALL_MAY_BE_RUNNING = frozenset({IntentState.INTENDED, IntentState.REMOVING})
 """The states of an intent in which a call to its provider may be running."""
 
 
@@ -49,7 +49,7 @@ def unknown_after_claim(
     Stores that claim in SQL repeat this rule in SQL; the store's contract suite compares them with
     this function for every state.
     """
-    if was_called and unknown_since is None and state in MAY_BE_CALLED:
+    if was_called and unknown_since is None and state in CALL_MAY_BE_RUNNING:
         return now
     return unknown_since
 

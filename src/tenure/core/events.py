@@ -53,13 +53,13 @@ def sequence_text(sequence: int | None) -> str:
     return f"{sequence or 0:0{SEQUENCE_DIGITS}}"
 
 
-OF_END: Final = {
+EVENT_OF_END: Final = {
     OperationState.SUCCEEDED: OperationEvent.SUCCEEDED,
     OperationState.COMPENSATED: OperationEvent.COMPENSATED,
     OperationState.ABANDONED: OperationEvent.ABANDONED,
 }
 
-OF_RECORD: Final = {
+EVENT_OF_ENTRY: Final = {
     EntryKind.ACCEPTED: OperationEvent.ACCEPTED,
     EntryKind.DONE: OperationEvent.STEP_DONE,
     EntryKind.ADOPTED: OperationEvent.STEP_DONE,
@@ -76,4 +76,4 @@ OF_RECORD: Final = {
 
 def event_of(kind: EntryKind, state: OperationState) -> OperationEvent:
     """The event of a journal entry after which the operation is in `state`."""
-    return OF_END.get(state) or OF_RECORD[kind]
+    return EVENT_OF_END.get(state) or EVENT_OF_ENTRY[kind]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from tenure.core.states import Table
+from tenure.core.states import StateMachine
 
 
 class OperationState(StrEnum):
@@ -57,7 +57,7 @@ class OperationTrigger(StrEnum):
 
 # fmt: off
 S, T = OperationState, OperationTrigger
-OPERATION = Table(
+OPERATION = StateMachine(
     "operation",
     start=S.PENDING,
     final={S.SUCCEEDED, S.COMPENSATED, S.ABANDONED},
@@ -125,7 +125,7 @@ class IntentTrigger(StrEnum):
 
 # fmt: off
 IS, IT = IntentState, IntentTrigger
-INTENT = Table(
+INTENT = StateMachine(
     "intent",
     start=IS.INTENDED,
     final={IS.BURNED},

@@ -1,4 +1,4 @@
-"""State machines as tables: rows of (from, trigger, to).
+"""State machines: each is a table of rows (from, trigger, to).
 
 Code that changes a state looks the new state up in the table; a transition without a row raises
 `IllegalTransition`.  The diagrams in the docs are made from the rows, and the CHECK constraints in
@@ -13,7 +13,7 @@ from tenure.core.errors import IllegalTransition
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class StateMachine:
     """One state machine: its name, its start, its final states and its transitions."""
 
     name: str

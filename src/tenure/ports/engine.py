@@ -28,12 +28,12 @@ class EngineOperation(Protocol):
 
     @property
     def state(self) -> OperationState:
-        """Its state after the last record that this worker has read or written."""
+        """Its state after the last journal entry that this worker has read or written."""
         ...
 
     @property
     def revision(self) -> int:
-        """The number of records and claims so far."""
+        """The number of journal entries and claims so far."""
         ...
 
     @property

@@ -24,7 +24,7 @@ from tenure.app.operations.executor import Executor, Observe
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.plane import Plane
 from tenure.app.safety import epochs
-from tenure.app.safety.operator_rows import write_operator_rows
+from tenure.app.safety.operator_command import writes_for_command
 from tenure.app.safety.pause import Pause
 from tenure.app.start_checks import prepare
 from tenure.app.wakeups import Wakeup
@@ -123,7 +123,7 @@ async def run_plane(
             catalogue=catalogue, providers=providers, commits=wakeup, seal=seal, invoker=invoker,
             allow_local_webhooks=settings.webhooks_here, in_flight=in_flight or InFlight(),
             pause=pause or Pause(), home=home, shared=is_shared(settings),
-            provider_outage=provider_outage, operator_rows=write_operator_rows,
+            provider_outage=provider_outage, writes_for_command=writes_for_command,
         )  # fmt: skip
 
         store.listen(partial(_on_notification, engine, wakeup))

@@ -11,7 +11,7 @@ from tenure.core.agent import (
     AGENT,
     NAME,
     PERMISSIONS,
-    UNREACHABLE,
+    STATES_WITHOUT_VERB,
     AgentState,
     AgentTrigger,
     Verb,
@@ -112,7 +112,7 @@ def test_every_verb_is_declared_and_only_states_of_verbs_to_come_are_out_of_reac
         if more <= reached:
             break
         reached |= more
-    assert set(AgentState) - reached == UNREACHABLE
+    assert set(AgentState) - reached == STATES_WITHOUT_VERB
 
 
 def test_every_state_says_how_it_conducts_itself():

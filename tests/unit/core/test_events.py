@@ -8,7 +8,7 @@ import pytest
 from tenure.app.events.cloudevents import EVENT_TYPES
 from tenure.core.agent import AGENT, AgentState, AgentTrigger
 from tenure.core.agent_events import agent_event
-from tenure.core.events import OF_RECORD, OperationEvent, event_of
+from tenure.core.events import EVENT_OF_ENTRY, OperationEvent, event_of
 from tenure.core.operation import OPERATION, EntryKind, OperationState
 from tenure.plans.agents.lifecycle import VERBS
 
@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[3] / "docs/reference/events.md"
 
 
 def test_every_record_tells_an_event():
-    assert set(OF_RECORD) == set(EntryKind)
+    assert set(EVENT_OF_ENTRY) == set(EntryKind)
 
 
 @pytest.mark.parametrize("kind", EntryKind)
@@ -29,7 +29,7 @@ def test_a_record_that_ends_the_operation_tells_the_end(kind):
     }
     assert set(ends) == OPERATION.final
     for state in OperationState:
-        assert event_of(kind, state) is ends.get(state, OF_RECORD[kind])
+        assert event_of(kind, state) is ends.get(state, EVENT_OF_ENTRY[kind])
 
 
 def test_every_event_can_happen():

@@ -20,7 +20,7 @@ from tenure.core.operation import (
     OperationState,
     OperationTrigger,
 )
-from tenure.core.states import Table
+from tenure.core.states import StateMachine
 
 ROOT = Path(__file__).parents[3]
 STORES = ROOT / "src/tenure/adapters/store"
@@ -47,7 +47,7 @@ class Act(StrEnum):
 
 
 ROWS = [(Door.SHUT, Act.PUSH, Door.OPEN), (Door.OPEN, Act.BURN, Door.GONE)]
-DOOR = Table("door", start=Door.SHUT, final={Door.GONE}, rows=ROWS)
+DOOR = StateMachine("door", start=Door.SHUT, final={Door.GONE}, rows=ROWS)
 
 
 def test_a_trigger_leads_to_the_state_its_row_names():
@@ -67,16 +67,18 @@ def test_what_has_no_row_is_refused_and_changes_nothing(state, trigger):
 
 def test_two_rows_for_one_state_and_trigger_are_refused():
     with pytest.raises(ValueError, match=r"door: two rows for \(SHUT, push\)"):
-        Table("door", start=Door.SHUT, final=(), rows=[*ROWS, (Door.SHUT, Act.PUSH, Door.GONE)])
+        StateMachine(
+            "door", start=Door.SHUT, final=(), rows=[*ROWS, (Door.SHUT, Act.PUSH, Door.GONE)]
+        )
 
 
 def test_an_exit_from_a_final_state_is_refused():
     with pytest.raises(ValueError, match="door: OPEN is final and has an exit"):
-        Table("door", start=Door.SHUT, final=iter([Door.OPEN]), rows=ROWS)
+        StateMachine("door", start=Door.SHUT, final=iter([Door.OPEN]), rows=ROWS)
 
 
 def test_rows_and_final_states_may_be_given_once_only():
-    table = Table("door", start=Door.SHUT, final=iter([Door.GONE]), rows=iter(ROWS))
+    table = StateMachine("door", start=Door.SHUT, final=iter([Door.GONE]), rows=iter(ROWS))
     assert table == DOOR
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tenure.app.agents import edge_rows, ownership
 from tenure.app.agents.owned_kinds import kind_of, request_delete
 from tenure.app.agents.ownership import DELETION_STATES, ReachabilityWithout
-from tenure.app.agents.subject import input_of_row
+from tenure.app.agents.subject import typed_input_of
 from tenure.app.plane import Plane
 from tenure.core.agent import AgentState, Verb
 from tenure.core.edge import EdgeKind
@@ -159,7 +159,7 @@ async def _is_older(plane: Plane, row: AgentRecord, operation: str) -> bool:
     """Whether a caller's own deletion of this agent began before ours, and waits for us."""
     for other in (row.next or "", row.operation or ""):
         theirs = await plane.store.find(OperationRecord, (other,)) if other else None
-        if theirs is None or input_of_row(theirs).queued:
+        if theirs is None or typed_input_of(theirs).queued:
             continue  # a queued operation has not begun
         if theirs.plan_name != Verb.DELETE or other > operation:
             return False
@@ -169,7 +169,7 @@ async def _is_older(plane: Plane, row: AgentRecord, operation: str) -> bool:
 
 def _is_part_of_cascade(operation: OperationRecord) -> bool:
     """Whether another operation requested this delete, and not a caller."""
-    values = input_of_row(operation)
+    values = typed_input_of(operation)
     return isinstance(values, DeleteInput) and bool(values.cascade)
 
 

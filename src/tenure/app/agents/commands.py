@@ -125,7 +125,7 @@ def _new_agent(
     return (
         agent_rows.put_agent(row),
         agent_event_row(caller.tenant, uid, operation, state, name=name, by=verb.name, now=now),
-        audit.entry(caller, verb.audit, target=uid, now=now, name=name, operation=operation),
+        audit.audit_line(caller, verb.audit, target=uid, now=now, name=name, operation=operation),
     )
 
 

@@ -10,7 +10,7 @@ from typing import cast
 from tenure.app.agents.views import get_agent_row, holdings_of, key_of
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
-from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.audit import audit_line
 from tenure.app.tenancy.tokens import require_owner
 from tenure.core.agent import PERMISSIONS, AgentState
 from tenure.core.errors import Conflict, ConflictCode
@@ -29,7 +29,7 @@ async def rotate(
     """
     require_owner(caller)
     identity = cast(Authorization, plane.providers["identity"])
-    audit_row = entry(caller, "keys.rotate", target="identity", now=plane.store.now())
+    audit_row = audit_line(caller, "keys.rotate", target="identity", now=plane.store.now())
     change = Change("", (), (audit_row,))
     if not idempotency.has_key:
         await plane.store.commit(change)
@@ -54,7 +54,7 @@ async def invite(
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=uid)
     # The audit row is written first: after a crash it may record a token that was never issued, but
     # no token is issued without its row.
-    audit_row = entry(caller, "agent.invite", target=uid, now=plane.store.now(), name=row.name)
+    audit_row = audit_line(caller, "agent.invite", target=uid, now=plane.store.now(), name=row.name)
     change = Change("", (), (audit_row,))
     identity, key = cast(Authorization, plane.providers[slot]), key_of(plane, row, slot, held[0])
     if idempotency.has_key:

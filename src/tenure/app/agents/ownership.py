@@ -19,7 +19,7 @@ from tenure.app.agents import agent_rows, edge_rows
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import list_all, page_of
 from tenure.app.plane import Plane
-from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.audit import audit_line
 from tenure.core import agent as core
 from tenure.core.agent import PERMISSIONS, AgentState
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
@@ -67,10 +67,12 @@ async def owners_of(
 async def edges_of(plane: Plane, uid: str) -> list[EdgeRecord]:
     """Every edge that begins at an agent, agents that it owns first."""
     found = await list_all(plane.store, EdgeRecord, {"owner": uid})
-    return [*await _edges_of_parent(plane, uid, {row.target for row in found}), *found]
+    return [*await _edges_from_parent_column(plane, uid, {row.target for row in found}), *found]
 
 
-async def _edges_of_parent(plane: Plane, uid: str, known_targets: set[str]) -> list[EdgeRecord]:
+async def _edges_from_parent_column(
+    plane: Plane, uid: str, known_targets: set[str]
+) -> list[EdgeRecord]:
     """The edges to agents that an earlier release made: it wrote the column `parent` alone."""
     children = await plane.store.list_rows(AgentRecord, {"parent": uid}, limit=PAGE_MAX)
     return [
@@ -274,7 +276,7 @@ async def add_edge(
     while True:
         now = plane.store.now()
         guards = await guards_below(plane, owner)
-        audit_row = entry(caller, "edge.add", target=name, now=now, owner=uid, kind=kind)
+        audit_row = audit_line(caller, "edge.add", target=name, now=now, owner=uid, kind=kind)
         known = await plane.store.find(EdgeRecord, (uid, kind, name))
         write: Put | Set = (
             edge_rows.put_edge(caller.tenant, uid, kind, name, on_delete=on_delete, now=now)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from tenure.app.agents import agent_rows, cascade, verbs
-from tenure.app.agents.subject import input_of_row
+from tenure.app.agents.subject import typed_input_of
 from tenure.app.agents.views import holdings_of
 from tenure.app.events import acknowledgements
-from tenure.app.operations.handle import encode, input_of
+from tenure.app.operations.handle import encode, stored_input_of
 from tenure.app.plane import Plane
 from tenure.core import agent as core
 from tenure.core.agent import AgentState
@@ -40,7 +40,7 @@ class AgentPlaneApi(PlaneApi):
             if row.operation is not None:
                 return AgentLock(held_by=row.operation)
             mine = await plane.store.find(OperationRecord, (operation,))
-            queued = mine is not None and input_of_row(mine).queued
+            queued = mine is not None and typed_input_of(mine).queued
             if queued and row.next != operation:
                 return AgentLock(refused="another operation has closed the agent")
             if mine is None or row.next != operation or not is_agent(row):
@@ -59,7 +59,7 @@ class AgentPlaneApi(PlaneApi):
             raise Defect(f"operation {operation} works on agent {agent}, which is not there")
         mine = await plane.store.find(OperationRecord, (operation,))
         holds = await holdings_of(plane, row.tenant, agent)
-        values = None if mine is None else input_of_row(mine)
+        values = None if mine is None else typed_input_of(mine)
         if isinstance(values, VerbInput):
             return_state = values.return_state
         return AgentLock("", return_state, holds)
@@ -76,7 +76,7 @@ class AgentPlaneApi(PlaneApi):
         So it is known even if the operation ends before the result of its lock step is recorded.
         """
         locked = LockedInput(await self._new_return_state(return_state, previous_operation))
-        text = encode({**input_of(mine), **plain_fields(locked)})
+        text = encode({**stored_input_of(mine), **plain_fields(locked)})
         guards = (Is.of(row, "operation", "next"), Is.of(mine, "revision"))
         writes = (lock_rows.pass_lock(row.uid, mine.id), operation_rows.change_input(mine, text))
         return Change("", guards, writes)
@@ -98,7 +98,7 @@ class AgentPlaneApi(PlaneApi):
         verb = VERBS.get(before.plan_name)
         if verb is None:
             return return_state
-        values = input_of_row(before)
+        values = typed_input_of(before)
         state = verb.agent_after(
             OperationState.RUNNING,
             OperationState(before.state),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from tenure.app.agents import agent_rows, edge_rows
-from tenure.app.operations.handle import encode, input_of
+from tenure.app.operations.handle import encode, stored_input_of
 from tenure.app.operations.outbox_rows import NEW_EVENT, POSITION, event_sequence_of
 from tenure.app.operations.tombstones import tombstones
 from tenure.app.tenancy import quota_rows
@@ -31,13 +31,13 @@ CREDENTIALS = "credentials"
 """The slot of the credentials that an agent may ask for."""
 
 
-def input_of_row(operation: OperationRecord) -> AgentInput | QueuedInput:
+def typed_input_of(operation: OperationRecord) -> AgentInput | QueuedInput:
     """The input of the operation of this row.
 
     The plan may be no lifecycle verb, or a verb of a newer release.  Then the fields that are known
     here are read, and fields that are stored in another form count as missing.
     """
-    plan_name, stored = operation.plan_name, input_of(operation)
+    plan_name, stored = operation.plan_name, stored_input_of(operation)
     if plan_name in VERBS:
         return read_input(plan_name, stored)
     try:
@@ -93,7 +93,7 @@ class AgentSubject:
 
     async def refuse_cancel(self, store: Store, operation: OperationRecord) -> None:
         """A verb that has closed its agent cannot be cancelled until it has the lock."""
-        if operation.plan_name not in CLOSING or input_of_row(operation).queued:
+        if operation.plan_name not in CLOSING or typed_input_of(operation).queued:
             return
         agent = await store.find(AgentRecord, (operation.agent,))
         if agent is not None and agent.next == operation.id:

@@ -11,13 +11,13 @@ from typing import NamedTuple, cast
 import msgspec
 
 from tenure.app.agents import agent_rows, ownership
-from tenure.app.agents.subject import agent_event_row, input_of_row
+from tenure.app.agents.subject import agent_event_row, typed_input_of
 from tenure.app.agents.views import holdings_of, stored_spec
 from tenure.app.events import acknowledgements
 from tenure.app.operations.admission import Admission, refuse_locked
 from tenure.app.operations.commands import build_compensation
-from tenure.app.operations.handle import encode, input_of, load_handle
-from tenure.app.operations.record_change import build_entry
+from tenure.app.operations.entry_change import build_entry
+from tenure.app.operations.handle import encode, load_handle, stored_input_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy import audit
 from tenure.core import agent as core
@@ -56,7 +56,7 @@ async def admit_verb(
     `queue`: if another operation has the agent's lock, the verb is queued and not refused.
     """
     uid, lock_holder = row.uid, row.operation
-    audit_row = audit.entry(
+    audit_row = audit.audit_line(
         caller, verb.audit, target=uid, now=now, name=row.name, operation=operation
     )
     queued = await _queued_operation(plane, row)
@@ -210,7 +210,7 @@ async def _queued_operation(plane: Plane, row: AgentRecord) -> str:
     An operation that waits for the lock because it has closed the agent is not queued.
     """
     waiting = await plane.store.find(OperationRecord, (row.next,)) if row.next else None
-    return waiting.id if waiting is not None and input_of_row(waiting).queued else ""
+    return waiting.id if waiting is not None and typed_input_of(waiting).queued else ""
 
 
 def _enqueue(
@@ -253,7 +253,7 @@ async def start_queued(plane: Plane, row: NamedAgentRecord, operation: Operation
     verb, name, now = VERBS[operation.plan_name], operation.id, plane.store.now()
     caller = Caller(operation.tenant, operation.principal, Role.OPERATOR)
     stored: PlainData = {
-        key: value for key, value in input_of(operation).items() if key != "queued"
+        key: value for key, value in stored_input_of(operation).items() if key != "queued"
     }
     options = read_options(verb.name, stored)
     new_state = _state_after(verb, row._replace(next=None))

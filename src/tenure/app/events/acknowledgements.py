@@ -12,12 +12,12 @@ from typing import NamedTuple, cast
 from tenure.app.events import acknowledgement_rows as rows
 from tenure.app.events.cloudevents import EventFilter
 from tenure.app.events.subscription_rows import subscription_exists
+from tenure.app.operations.entry_change import build_entry
 from tenure.app.operations.handle import decode, load_handle
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
-from tenure.app.operations.record_change import build_entry
 from tenure.app.pages import every
 from tenure.app.plane import Plane
-from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.audit import audit_line
 from tenure.core.errors import Conflict, ConflictCode, Invalid, NotFound, PlanUnknown
 from tenure.core.instant import in_utc
 from tenure.core.limits import PAGE_MAX
@@ -181,7 +181,7 @@ async def _settle(
     while True:
         now = plane.store.now()
         acknowledged = row._replace(acknowledged_at=now, principal=caller.principal)
-        audit_row = entry(
+        audit_row = audit_line(
             caller, action, target=subscription, now=now, operation=operation, **details
         )
         guards: tuple[Is, ...] = (rows.wait_is_open(row),)
@@ -238,7 +238,7 @@ async def set_strictness(
     """Set whether creates are refused while an acknowledgement is missing."""
     require(caller, Role.ADMIN)
     while True:
-        audit_row = entry(
+        audit_row = audit_line(
             caller, "tenant.strict", target=caller.tenant, now=plane.store.now(), strict=strict
         )
         tenancy = await plane.store.find(TenancyRecord, (caller.tenant,))

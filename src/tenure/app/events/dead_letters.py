@@ -8,7 +8,7 @@ from tenure.app.events.subscriptions import get_subscription_row
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, RequestStart
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
-from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.audit import audit_line
 from tenure.core.records import CursorRecord, LetterRecord, ParkedRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Is, Key, Value, Writes
@@ -85,14 +85,16 @@ async def replay(
     cursor = None if agent else await plane.store.find(CursorRecord, (subscription,))
     if cursor is not None and cursor.since is not None and not _is_done(start, cursor, now):
         failing = delivery_rows.cursor_has_failed(cursor)
-        audit_row = entry(caller, "letters.replay", target=subscription, now=now)
+        audit_row = audit_line(caller, "letters.replay", target=subscription, now=now)
         write = delivery_rows.make_cursor_due(subscription, now)
         await plane.store.commit(Change("", (failing,), (write, audit_row)))
     async for row in _parked_before(plane, subscription, agent, start):
         if _is_done(start, row, now):
             continue
         guard = delivery_rows.stream_was_tried(row)
-        audit_row = entry(caller, "letters.replay", target=subscription, now=now, agent=row.agent)
+        audit_row = audit_line(
+            caller, "letters.replay", target=subscription, now=now, agent=row.agent
+        )
         write = delivery_rows.make_stream_due(row, now)
         count += await plane.store.commit(Change("", (guard,), (write, audit_row))) is None
     plane.subscription_changes.notify()
@@ -135,7 +137,7 @@ async def _discard_stream(plane: Plane, caller: Caller, stream: ParkedRecord) ->
             await plane.store.commit(Change("", (), drops))
             count += len(letters)
             continue
-        audit_row = entry(
+        audit_row = audit_line(
             caller, "letters.discard", target=stream.destination, now=plane.store.now(),
             agent=stream.agent, letters=count + len(letters),
         )  # fmt: skip

@@ -20,7 +20,7 @@ from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, id
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.app.tenancy import quota_rows
-from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.audit import audit_line
 from tenure.core.edge import EdgeKind
 from tenure.core.egress import target_of
 from tenure.core.errors import Conflict, ConflictCode, Invalid, NotFound
@@ -120,7 +120,7 @@ async def create_subscription(
         secret=_seal_secret(plane, name, secret) if secret else None, secret_before=None,
         before_until=None, revision=1, created_at=now, updated_at=now,
     )  # fmt: skip
-    audit_row = entry(
+    audit_row = audit_line(
         caller, "subscription.create", target=name, now=now, name=request.name, kind=request.kind,
         where=request.target, required=request.required,
     )  # fmt: skip
@@ -268,7 +268,7 @@ async def rotate_secret(
     if row.secret is None:
         raise Invalid("only a webhook subscription has a secret")
     secret = plane.entropy.secret()
-    audit_row = entry(caller, "subscription.rotate", target=name, now=now)
+    audit_row = audit_line(caller, "subscription.rotate", target=name, now=now)
     guard = subscription_rows.subscription_is_unchanged(row)
     write = subscription_rows.rotate_subscription_secret(
         row, _seal_secret(plane, name, secret), before_until=now + OVERLAP_SECONDS, now=now
@@ -308,7 +308,7 @@ async def remove(
     idempotency key.
     """
     name, now = row.id, plane.store.now()
-    audit_row = entry(caller, "subscription.delete", target=name, now=now, name=row.name)
+    audit_row = audit_line(caller, "subscription.delete", target=name, now=now, name=row.name)
     exists = subscription_rows.subscription_exists(row)
     drops = [subscription_rows.drop_subscription(row), delivery_rows.drop_cursor(name)]
     owners = await ownership.owners_of(plane, name, EdgeKind.WEBHOOK)

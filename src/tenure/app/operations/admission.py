@@ -13,17 +13,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tenure.app.operations import views as operation_views
-from tenure.app.operations.handle import OperationHandle
-from tenure.app.operations.idempotency import IdempotentRequest, identify, validate_key
-from tenure.app.operations.outbox_rows import NEW_EVENT
-from tenure.app.operations.plane import OperationsPlane
-from tenure.app.operations.reads import get_operation
-from tenure.app.operations.record_change import (
+from tenure.app.operations.entry_change import (
     PendingChange,
     encode_stored,
     event_parameters,
     intend_stage,
 )
+from tenure.app.operations.handle import OperationHandle
+from tenure.app.operations.idempotency import IdempotentRequest, identify, validate_key
+from tenure.app.operations.outbox_rows import NEW_EVENT
+from tenure.app.operations.plane import OperationsPlane
+from tenure.app.operations.reads import get_operation
 from tenure.app.operations.views import OperationView
 from tenure.core.errors import (
     CommitUnknown,

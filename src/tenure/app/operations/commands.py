@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from tenure.app.operations import reads
 from tenure.app.operations import views as operation_views
 from tenure.app.operations.admission import validate_name
+from tenure.app.operations.entry_change import PendingChange, build_entry, encode_stored
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, identify
 from tenure.app.operations.plane import OperationsPlane
-from tenure.app.operations.record_change import PendingChange, build_entry, encode_stored
 from tenure.app.operations.views import OperationView
 from tenure.core import decisions, saga
 from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded, NotFound
@@ -25,7 +25,7 @@ from tenure.core.limits import SIGNALS_MAX
 from tenure.core.operation import EntryKind, IntentState, OperationState
 from tenure.core.records.operation import OperationRecord
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.operator_rows import OperatorCommand
+from tenure.ports.operator_command import OperatorCommand
 from tenure.ports.store import Change, WakeHint
 
 
@@ -68,8 +68,8 @@ def build_compensation(
     unclaimed = handle.state is OperationState.PENDING
     if not unclaimed and saga.past_pivot(handle.plan, handle.progress):
         return None
-    record_body = {**body, "unclaimed": True} if unclaimed else body
-    return build_entry(handle, EntryKind.COMPENSATING, "", record_body, now)
+    entry_body = {**body, "unclaimed": True} if unclaimed else body
+    return build_entry(handle, EntryKind.COMPENSATING, "", entry_body, now)
 
 
 async def signal(
@@ -233,7 +233,7 @@ async def _decide(
                 return operation_views.view_operation(handle, row)
             continue
         command = OperatorCommand(caller, request.command, handle, pending.journal_length, now)
-        writes = (*pending.change.writes, *plane.operator_rows(command), *key_rows)
+        writes = (*pending.change.writes, *plane.writes_for_command(command), *key_rows)
         wake_hint = WakeHint(operation, interrupt=request.interrupt)
         change = replace(pending.change, writes=writes, wake_hint=wake_hint)
         if await plane.store.commit(change) is None:

@@ -14,8 +14,8 @@ from math import isfinite
 from typing import TypeVar, cast
 
 from tenure.app.operations.call_limits import CallLimits
-from tenure.app.operations.handle import Calls, OperationHandle, input_of, load_handle
-from tenure.app.operations.record_change import PendingChange, record_outcome
+from tenure.app.operations.entry_change import PendingChange, build_outcome
+from tenure.app.operations.handle import Calls, OperationHandle, load_handle, stored_input_of
 from tenure.app.operations.tombstones import renew_tombstones
 from tenure.core import saga
 from tenure.core.endings import Absent, Done, Ending, NotYet, PerformedMove, Waiting, error_text
@@ -86,7 +86,7 @@ class Executor:
 
     def name_of(self, operation: OperationRecord) -> str:
         """What people call the thing that this operation acts on; empty: it has no name."""
-        return self._catalogue.subject_of(operation.plan_name).name_of(input_of(operation))
+        return self._catalogue.subject_of(operation.plan_name).name_of(stored_input_of(operation))
 
     async def refresh(self, handle: OperationHandle) -> None:
         """Read the operation again in place, after something else was recorded for it."""
@@ -210,7 +210,7 @@ class Executor:
             signals=signals,
         )
         try:
-            return record_outcome(handle, step, outcome, now)
+            return build_outcome(handle, step, outcome, now)
         except (Invalid, LimitExceeded) as error:
             return OutcomeUnknown(str(error))
 

@@ -91,7 +91,7 @@ class OperationHandle:
 
     def update(self, row: OperationRecord) -> None:
         """Take over the columns of the operation's row."""
-        self.input = self.subject.read_input(self.plan_name, input_of(row))
+        self.input = self.subject.read_input(self.plan_name, stored_input_of(row))
         self.revision = row.revision
         self.token = row.token
         self.worker = row.worker
@@ -209,7 +209,7 @@ async def load_handle(
     return handle
 
 
-def input_of(row: OperationRecord) -> Mapping[str, object]:
+def stored_input_of(row: OperationRecord) -> Mapping[str, object]:
     """The input of an operation's steps, decoded."""
     return cast("Mapping[str, object]", decode(row.input))
 

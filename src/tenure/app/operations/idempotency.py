@@ -52,7 +52,7 @@ class RepeatedRequest(Exception):
     """An equal request under the same key was carried out meanwhile; its answer is stored."""
 
 
-class _AnswerRecord(Struct, frozen=True):
+class _AnswerColumn(Struct, frozen=True):
     """The column `answer`: the body is JSON, or the sealed form of it."""
 
     status: int
@@ -127,7 +127,7 @@ class IdempotentRequest:
         known = await self._find(plane, plane.store.now())
         if known is None or known.answer is None:
             return None
-        record = msgspec_json.decode(known.answer, type=_AnswerRecord)
+        record = msgspec_json.decode(known.answer, type=_AnswerColumn)
         if not record.sealed:
             return StoredAnswer(record.status, record.body.encode())
         try:
@@ -235,7 +235,7 @@ class IdempotentRequest:
         text = body.decode()
         if self.has_secret:
             text = _seal(plane).close_up(body, label=self._label)
-        record = _AnswerRecord(status or self.status, text, self.has_secret)
+        record = _AnswerColumn(status or self.status, text, self.has_secret)
         return msgspec_json.encode(record).decode()
 
     @property

@@ -10,7 +10,7 @@ from tenure.app.operations.handle import OperationHandle
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
-from tenure.ports.operator_rows import OperatorRows, write_no_rows
+from tenure.ports.operator_command import WritesForCommand, no_writes
 from tenure.ports.seal import Seal
 from tenure.ports.store import Store
 
@@ -26,5 +26,5 @@ class OperationsPlane:
     catalogue: Catalogue
     seal: Seal | None = field(default=None, kw_only=True)
     """Seals secrets; None: this plane stores none."""
-    operator_rows: OperatorRows = field(default=write_no_rows, kw_only=True)
+    writes_for_command: WritesForCommand = field(default=no_writes, kw_only=True)
     """Further rows in the commit of an operator command: audit entry and finding."""

@@ -1,4 +1,4 @@
-"""Reads of operations: one, a page of them, its new records, and waiting for an end."""
+"""Reads of operations: one, a page of them, its new journal entries, and waiting for an end."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -20,10 +20,10 @@ async def get_operation(plane: OperationsPlane, tenant: str, operation: str) -> 
     return operation_views.view_operation(handle, row)
 
 
-async def records_after(
+async def entries_after(
     plane: OperationsPlane, operation: str, last: int, *, known_revision: object = None
 ) -> tuple[object, OperationState, list[JournalEntry]] | None:
-    """The operation's revision and state now, and its records after the record number `last`.
+    """The operation's revision and state now, and its journal entries after number `last`.
 
     None if the revision is still `known_revision`, or if there is no such operation.
     """

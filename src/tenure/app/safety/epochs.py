@@ -28,7 +28,7 @@ from tenure.app.safety.agent_condition import (
     resources_of,
 )
 from tenure.app.safety.pause import GENERATIONS_PER_EPOCH
-from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.audit import audit_line
 from tenure.app.tenancy.tokens import TENANT, require_owner
 from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, ConflictCode, ProviderError
@@ -118,7 +118,7 @@ async def _write_epoch(plane: Plane, store_epoch: int) -> None:
         await plane.store.commit(Change("", (), (raised,)))
     await plane.store.begin_epoch(pause.epoch)
     owner = Caller(TENANT, "plane", Role.ADMIN)
-    audit_row = entry(
+    audit_row = audit_line(
         owner, "plane.hold", target=plane.id, now=plane.store.now(), epoch=pause.epoch,
         before=store_epoch, why=pause.why,
     )  # fmt: skip
@@ -376,7 +376,9 @@ async def confirm(
             "the plane is not paused: there is nothing to confirm", code=ConflictCode.NOT_HELD
         )
     now, why = plane.store.now(), pause.why
-    audit_row = entry(caller, "plane.confirm", target=plane.id, now=now, epoch=pause.epoch, why=why)
+    audit_row = audit_line(
+        caller, "plane.confirm", target=plane.id, now=now, epoch=pause.epoch, why=why
+    )
     guard = plane_rows.epoch_is(pause.epoch)
     change = Change("", (guard,), (plane_rows.end_pause(), audit_row))
     if await idempotency.commit(plane, change, None) is not None:

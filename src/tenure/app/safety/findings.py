@@ -12,7 +12,7 @@ from tenure.app.operations.handle import decode, encode
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import list_all, page_of
 from tenure.app.plane import Plane
-from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.audit import audit_line
 from tenure.core.errors import Conflict, ConflictCode, NotFound
 from tenure.core.finding import FindingKind, finding_id
 from tenure.core.limits import PAGE_MAX
@@ -209,7 +209,7 @@ async def resolve_finding(
             message = f"finding {name} was resolved by {by!s} already"
             raise Conflict(message, code=ConflictCode.RESOLVED, holder=name)
         now = plane.store.now()
-        audit_row = entry(caller, "finding.resolve", target=name, now=now, kind=row.kind)
+        audit_row = audit_line(caller, "finding.resolve", target=name, now=now, kind=row.kind)
         guard = Is("finding", (name,), {"sightings": row.sightings, "resolved_at": None})
         resolution: Row = {"resolved_at": now, "resolved_by": caller.principal}
         change = Change("", (guard,), (Set("finding", (name,), resolution), audit_row))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
 from tenure.app.safety.findings import Sighting
-from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.audit import audit_line
 from tenure.app.tenancy.tokens import require_owner
 from tenure.core.errors import Conflict, ConflictCode
 from tenure.core.roles import Caller
@@ -45,7 +45,7 @@ async def run_reconcilers(
         message = "no reconciler runs in this process; send the request to the process that leads"
         raise Conflict(message, code=ConflictCode.NOT_LEADING)
     if not dry_run:
-        audit_row = entry(caller, "reconcile", target=name or "all", now=plane.store.now())
+        audit_row = audit_line(caller, "reconcile", target=name or "all", now=plane.store.now())
         await idempotency.begin(plane, Change("", (), (audit_row,)))
     reports: Sequence[PassReport] = await run_now(name, dry_run)
     return reports

@@ -6,7 +6,7 @@ from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
 from tenure.app.safety import findings
 from tenure.app.safety.findings import FindingView
-from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.audit import audit_line
 from tenure.app.tenancy.tokens import require_owner
 from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, ConflictCode, Invalid
@@ -47,7 +47,7 @@ async def remove_resource(
     seen = await provider.inspect(key)
     if seen.presence is Presence.FOREIGN:
         raise Invalid(f"tenant: {slot} {key.text} is not of tenant {key.tenant}; name its tenant")
-    audit_row = entry(
+    audit_row = audit_line(
         caller,
         "finding.remove",
         target=finding,

@@ -19,7 +19,7 @@ VERIFY_ROWS = 1_000
 """Lines that are read at a time while the chain is verified."""
 
 
-class Entry(NamedTuple):
+class AuditLine(NamedTuple):
     """One line as callers see it."""
 
     position: int
@@ -39,7 +39,7 @@ class ChainVerdict(NamedTuple):
     broken: BrokenChain | None
 
 
-def entry(caller: Caller, action: str, *, target: str, now: float, **body: object) -> Put:
+def audit_line(caller: Caller, action: str, *, target: str, now: float, **body: object) -> Put:
     """The line about a change, to be committed with it."""
     return Put(
         "audit",
@@ -58,14 +58,14 @@ def entry(caller: Caller, action: str, *, target: str, now: float, **body: objec
 
 async def list_audit(
     plane: Plane, caller: Caller, *, after: int = 0, limit: int = 100
-) -> Sequence[Entry]:
+) -> Sequence[AuditLine]:
     """Lines of the caller's tenant in order."""
     require(caller, Role.ADMIN)
     rows = await plane.store.list_rows(
         AuditRecord, {"tenant": caller.tenant}, after=(after,), limit=page_of(limit)
     )
     return [
-        Entry(
+        AuditLine(
             row.position,
             str(row.principal),
             row.action,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
 from tenure.app.tenancy import quota_rows
-from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.audit import audit_line
 from tenure.app.tenancy.quota_rows import AGENTS
 from tenure.core.errors import Conflict, ConflictCode, Invalid
 from tenure.core.records import QuotaRecord, ReservationRecord
@@ -63,7 +63,7 @@ async def set_quota(
     key = (caller.tenant, AGENTS)
     while True:
         now = plane.store.now()
-        audit_row = entry(caller, "quota.set", target=AGENTS, now=now, most=most)
+        audit_row = audit_line(caller, "quota.set", target=AGENTS, now=now, most=most)
         quota = await plane.store.find(QuotaRecord, key)
         part = (
             ChangePart((), (quota_rows.put_quota(caller.tenant, AGENTS, most),))

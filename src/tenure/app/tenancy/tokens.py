@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import list_all
 from tenure.app.plane import Plane
-from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.audit import audit_line
 from tenure.core.agent import NAME
 from tenure.core.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from tenure.core.ids import uuid7
@@ -128,7 +128,7 @@ async def revoke_token(
         return _view(rows[0])
     guard = Is("token", (rows[0].hash,), {"revoked_at": None})
     now = plane.store.now()
-    audit_row = entry(caller, "token.revoke", target=token_id, now=now)
+    audit_row = audit_line(caller, "token.revoke", target=token_id, now=now)
     write = Set("token", (rows[0].hash,), {"revoked_at": now})
     view = _view(rows[0]._replace(revoked_at=now))
     change = Change("", (guard,), (write, audit_row))
@@ -165,7 +165,7 @@ def _hash(token: str) -> str:
 def _token_rows(caller: Caller, view: TokenView, token: str) -> tuple[Put, Put]:
     """The token's row, and the audit entry of its creation."""
     whose = {"principal": view.principal, "role": view.role, "tenant": view.tenant}
-    audit_row = entry(caller, "token.create", target=view.id, now=view.created_at, **whose)
+    audit_row = audit_line(caller, "token.create", target=view.id, now=view.created_at, **whose)
     row: Row = {
         "id": view.id,
         "tenant": view.tenant,

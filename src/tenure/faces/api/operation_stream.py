@@ -1,9 +1,9 @@
-"""The records of an operation as server-sent events, until it is settled.
+"""The journal entries of an operation as server-sent events, until it ends or is stuck.
 
-The id of an event is the number of its record in the journal, so that a client that lost its
-connection can resume after the last record it received.  A commit does not tell which operation it
-belongs to, so the stream polls: soon after a record, then less often, and at once when the engine
-reports that the operation is settled.
+The id of an event is the number of its journal entry, so that a client that lost its connection can
+resume after the last entry it received.  A commit does not tell which operation it belongs to, so
+the stream polls: soon after an entry, then less often, and at once when the engine reports that the
+operation has ended or is stuck.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import msgspec
 
 from tenure.app.operations import reads
 from tenure.core.errors import CommitUnknown, StoreError
-from tenure.core.events import OF_END, OF_RECORD
+from tenure.core.events import EVENT_OF_END, EVENT_OF_ENTRY
 from tenure.core.operation import ENDED_OR_STUCK, JournalEntry, OperationState
 from tenure.core.retry import OPERATION_STREAM
 from tenure.faces.api.schemas import operations as schemas
@@ -27,7 +27,7 @@ encode = msgspec.json.encode
 
 
 async def progress(request: HttpRequest, operation: str) -> Stream:
-    """A stream of all records of this operation; NotFound is raised before anything is sent."""
+    """A stream of the journal of this operation; NotFound is raised before anything is sent."""
     await reads.get_operation(request.plane, request.tenant, operation)
     last = last_seen(request.headers)
 
@@ -65,12 +65,12 @@ async def _follow(
                 await caller_of(request.headers, authenticate=request.http_state.authenticate)
             except ProblemError:
                 return  # the token was revoked, or has expired
-        found = await reads.records_after(plane, operation, last, known_revision=revision)
+        found = await reads.entries_after(plane, operation, last, known_revision=revision)
         if found is not None:
-            revision, state, records = found
-            ends = records[-1] if records and state in OF_END else None
-            text = b"".join(_event(record, state, ends=record is ends) for record in records)
-            last = records[-1].seq if records else last
+            revision, state, entries = found
+            last_entry = entries[-1] if entries and state in EVENT_OF_END else None
+            text = b"".join(_event(entry, state, ends=entry is last_entry) for entry in entries)
+            last = entries[-1].seq if entries else last
             if state in ENDED_OR_STUCK:
                 whole = schemas.operation(
                     await reads.get_operation(plane, request.tenant, operation)
@@ -90,15 +90,15 @@ async def _follow(
         await plane.engine.wait(operation, next(pauses))
 
 
-def _event(record: JournalEntry, state: OperationState, *, ends: bool) -> bytes:
-    """One record as an event; the record that ends the operation has the type of its end event."""
-    data = schemas.StreamedRecord(
-        seq=record.seq,
-        kind=record.kind,
-        step=record.step,
-        at=record.at,
+def _event(entry: JournalEntry, state: OperationState, *, ends: bool) -> bytes:
+    """One entry as an event; the entry that ends the operation has the type of its end event."""
+    data = schemas.StreamedEntry(
+        seq=entry.seq,
+        kind=entry.kind,
+        step=entry.step,
+        at=entry.at,
         state=state,
-        body=record.body,
+        body=entry.body,
     )
-    name = (OF_END[state] if ends else OF_RECORD[record.kind]).encode()
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, name, encode(data))
+    name = (EVENT_OF_END[state] if ends else EVENT_OF_ENTRY[entry.kind]).encode()
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (entry.seq, name, encode(data))

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
-from tenure.app.operations import admission, reads, record_change
+from tenure.app.operations import admission, entry_change, reads
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
 from tenure.app.operations.claims import SingleClaims
@@ -205,7 +205,7 @@ def test_an_attempt_whose_token_was_raised_records_nothing_more():
 
 
 def test_ablation_without_the_guard_on_the_intents_token_a_lost_attempt_is_believed():
-    real = record_change._record_poll
+    real = entry_change._build_poll
 
     def record_unguarded(*args):
         writing = real(*args)
@@ -214,7 +214,7 @@ def test_ablation_without_the_guard_on_the_intents_token_a_lost_attempt_is_belie
         writing.change = replace(change, guards=guards)
         return writing
 
-    with patched(record_change, _record_poll=record_unguarded):
+    with patched(entry_change, _build_poll=record_unguarded):
         fenced, unknown, _ = asyncio.run(_a_first_attempt_comes_back())
     assert not fenced
     assert not unknown  # so the call whose outcome nobody knows would simply be sent again
@@ -259,7 +259,7 @@ def test_siblings_that_try_for_one_number_in_the_journal_have_changes_of_their_o
         now = bench.store.now()
         steps = handle.plan.steps
         written = [
-            record_change.build_entry(handle, EntryKind.DONE, step, {}, now, token=1).change.id
+            entry_change.build_entry(handle, EntryKind.DONE, step, {}, now, token=1).change.id
             for step in steps
         ]
         assert len(set(written)) == len(steps)

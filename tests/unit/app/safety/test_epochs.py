@@ -59,7 +59,7 @@ async def plane_in(home):
 
 
 async def say(plane, action):
-    told = audit.entry(ADMIN, action, target="", now=0.0)
+    told = audit.audit_line(ADMIN, action, target="", now=0.0)
     await plane.store.commit(Change("", (), (told,)))
 
 

@@ -7,7 +7,7 @@ import pytest
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.agents.commands import RequestOptions
-from tenure.app.agents.subject import input_of_row
+from tenure.app.agents.subject import typed_input_of
 from tenure.core.agent import AgentState
 from tenure.core.errors import PlanUnknown
 from tenure.core.records import OperationRecord
@@ -56,7 +56,7 @@ async def test_a_queued_verb_stores_its_options_and_no_more_of_the_agent(harness
     )
     row = await harness.plane.store.find(OperationRecord, (resumed.id,))
     assert set(json.loads(row.input)) == {"name", "principal", "was", "after", "queued"}
-    values = input_of_row(row)
+    values = typed_input_of(row)
     assert isinstance(values, QueuedInput)
     assert (values.name, values.previous_operation, values.return_state) == (
         "alpha",
@@ -108,8 +108,8 @@ def test_an_operation_that_is_no_verb_has_the_fields_that_are_known():
         input='{"queued":true,"after":"x"}', error=None, created_at=0.0, updated_at=0.0,
         ended_at=None,
     )  # fmt: skip
-    assert input_of_row(row) == QueuedInput(previous_operation="x")
-    assert input_of_row(row._replace(input='{"was":7}')) == VerbInput()
+    assert typed_input_of(row) == QueuedInput(previous_operation="x")
+    assert typed_input_of(row._replace(input='{"was":7}')) == VerbInput()
 
 
 def test_the_options_of_a_request_are_those_that_idempotency_keys_were_given_for():

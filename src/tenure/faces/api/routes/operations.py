@@ -6,7 +6,7 @@ from tenure.app.agents.views import get_agent_row
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.operations import views as operation_views
-from tenure.app.operations.handle import input_of
+from tenure.app.operations.handle import stored_input_of
 from tenure.core.operation import ENDED_OR_STUCK, OPERATION
 from tenure.core.records import dict_of
 from tenure.core.roles import Role
@@ -67,7 +67,7 @@ async def list_operations(request: HttpRequest) -> schemas.Operations:
             {
                 **dict_of(row),
                 "agent_name": request.plane.catalogue.subject_of(row.plan_name).name_of(
-                    input_of(row)
+                    stored_input_of(row)
                 ),
                 "error": row.error or "",
                 "done": row.state in OPERATION.final,
@@ -94,7 +94,7 @@ async def wait_operation(request: HttpRequest) -> schemas.Operation:
 
 
 async def follow_operation(request: HttpRequest) -> Stream:
-    """The records of one operation as they are made."""
+    """The journal entries of one operation as they are made."""
     return await operation_stream.progress(request, request.names["operation"])
 
 
@@ -172,9 +172,10 @@ ROUTES = (
         role=Role.VIEWER, answer=schemas.Operation, query=schemas.Wait,
     ),
     Route(
-        "GET", f"{ONE}/events", follow_operation, "Follow an operation's records as they are made",
-        role=Role.VIEWER, answer=schemas.StreamedRecord, media="text/event-stream",
-        headers=(("Last-Event-ID", "Resume after this record."),),
+        "GET", f"{ONE}/events", follow_operation,
+        "Follow the journal entries of an operation as they are made",
+        role=Role.VIEWER, answer=schemas.StreamedEntry, media="text/event-stream",
+        headers=(("Last-Event-ID", "Resume after this entry."),),
     ),
     Route(
         "POST", f"{ONE}:cancel", cancel_operation, "Undo an operation",

@@ -68,8 +68,8 @@ class Operations(ResponseBody, frozen=True):
     next: str | None
 
 
-class StreamedRecord(ResponseBody, frozen=True):
-    """The data of one event: a record of the journal.
+class StreamedEntry(ResponseBody, frozen=True):
+    """The data of one event: an entry of the journal.
 
     The event's name is the type under which it is published; its id is `seq`.  The last event is
     called `settled`, and its data is the operation.
@@ -82,7 +82,7 @@ class StreamedRecord(ResponseBody, frozen=True):
     state: OperationState
     """The state of the operation when the event was sent."""
     body: Any
-    """The content of the record: a result, a cause or the payload of a signal."""
+    """The content of the entry: a result, a cause or the payload of a signal."""
 
 
 class ListOperations(RequestFields, frozen=True):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.app.operations.record_change import encode_stored
+from tenure.app.operations.entry_change import encode_stored
 from tenure.core.errors import Invalid, LimitExceeded
 from tenure.core.limits import DEPTH_MAX, RESULT_BYTES_MAX
 

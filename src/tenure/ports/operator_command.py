@@ -1,7 +1,7 @@
 """Further rows in the commit of an operator command (cancel, retry, adopt, …) on an operation.
 
 `tenure.app.operations` carries out the command and knows neither the audit log nor findings.  The
-plane has one function of the type `OperatorRows`, which returns the rows to write besides.
+plane has one function of the type `WritesForCommand`, which returns the rows to write besides.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,14 +20,14 @@ class OperatorCommand(NamedTuple):
     """Such as `cancel` or `mark_absent`."""
     operation: SubjectOperation
     """The operation before the command."""
-    record: int
-    """The number of the journal record that the command adds."""
+    entry_number: int
+    """The number of the journal entry that the command adds."""
     now: float
 
 
-OperatorRows = Callable[[OperatorCommand], Sequence[Write]]
+WritesForCommand = Callable[[OperatorCommand], Sequence[Write]]
 
 
-def write_no_rows(_: OperatorCommand) -> Sequence[Write]:
+def no_writes(_: OperatorCommand) -> Sequence[Write]:
     """For a plane without an audit log."""
     return ()

@@ -113,12 +113,12 @@ class PendingChange(Struct):
             handle.intents[new_intents.step] = new_intents
 
 
-def record_outcome(
+def build_outcome(
     handle: OperationHandle, step: Step, outcome: MoveOutcome, now: float
 ) -> PendingChange:
     """The change for an ended move: a journal entry, or a poll's next due time."""
     if outcome.entry is None:
-        return _record_poll(handle, step, outcome, now)
+        return _build_poll(handle, step, outcome, now)
     kind, body = outcome.entry
     intents = {step.name: outcome.intent}
     token = handle.intents[step.name].token
@@ -289,7 +289,7 @@ _EVENTS: dict[tuple[str, EntryKind, str, OperationState], tuple[str, str]] = {}
 """A cache of names and bodies of events without their cause; bounded by the steps of plans."""
 
 
-def _record_poll(
+def _build_poll(
     handle: OperationHandle, step: Step, outcome: MoveOutcome, now: float
 ) -> PendingChange:
     """The change for a poll: only the due time moves; journal and revision do not grow."""
