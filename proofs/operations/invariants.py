@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from proofs.harness.snapshot import Snapshot
+from proofs.operations.journals import progress_after
 from tenure.app.operations.handle import entry_of, intent_of
 from tenure.core import saga
 from tenure.core.events import event_of
@@ -263,7 +264,7 @@ def rows_agree_with_the_journal(evidence: Evidence) -> list[str]:
     wrong: list[str] = []
     for name, row in evidence.snapshot.operations.items():
         plan = evidence.plan_of(name)
-        progress = saga.fold(plan, evidence.records_of(name))
+        progress = progress_after(plan, evidence.records_of(name))
         intents = {intent.step: intent_of(intent) for intent in evidence.snapshot.intents[name]}
         state = evidence.state(name)
         folded = saga.state_of(plan, progress, intents)

@@ -56,14 +56,6 @@ UNDO_SUCCEEDED = (Done, Absent)
 # --- the progress of an operation -----------------------------------------------------------------
 
 
-def fold(plan: Plan, journal: list[JournalEntry]) -> Progress:
-    """The progress of an operation with this journal."""
-    progress = Progress()
-    for entry in journal:
-        progress = after(plan, progress, entry)
-    return progress
-
-
 def after(plan: Plan, progress: Progress, entry: JournalEntry) -> Progress:
     """The progress after one more entry."""
     new = progress.copy()

@@ -75,11 +75,9 @@ def touch_operation(operation: str, now: float) -> Set:
     return Set("operation", (operation,), {"updated_at": now})
 
 
-def claim_operation(
-    operation: str, worker: str, *, token: int, revision: int, starts: bool, now: float
-) -> Set:
-    """Give the operation to a worker; one that was PENDING `starts` to run."""
-    columns: Row = {"worker": worker, "token": token, "revision": revision, "updated_at": now}
+def claim_operation(operation: str, worker: str, *, token: int, revision: int, starts: bool) -> Set:
+    """Give the operation to a worker, as `Store.claim`; one that was PENDING `starts` to run."""
+    columns: Row = {"worker": worker, "token": token, "revision": revision}
     if starts:
         columns["state"] = OperationState.RUNNING
     return Set("operation", (operation,), columns)

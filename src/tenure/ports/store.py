@@ -312,7 +312,7 @@ class Store(Protocol):
         A claim sets the worker, raises the token of the operation and of its intents that are not
         burned, raises the revision, and changes PENDING to RUNNING.  If the operation was not
         PENDING, the outcome of its INTENDED and REMOVING intents is unknown from now on
-        (`tenure.core.decisions.unknown_after_claim`).
+        (`tenure.core.decisions.unknown_after_claim`).  A claim does not change `updated_at`.
         """
         ...
 

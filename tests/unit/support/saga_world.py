@@ -12,6 +12,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
+from proofs.operations.journals import progress_after
 from tenure.core import saga
 from tenure.core.endings import Absent, Done, Ending, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
@@ -100,7 +101,7 @@ class Life:
         self.tape = iter(tape)
         self.now = 1_000.0
         self.journal = [JournalEntry(1, EntryKind.ACCEPTED, "", self.now, {})]
-        self.progress = saga.fold(plan, self.journal)
+        self.progress = progress_after(plan, self.journal)
         self.intents: dict[str, Intent] = {}
         self.state = OperationState.RUNNING
         self.out: list[Out] = []
@@ -440,7 +441,7 @@ class Life:
                 )
             case _:
                 assert progress.end is OperationState.ABANDONED
-        again = saga.fold(plan, self.journal)
+        again = progress_after(plan, self.journal)
         same = [getattr(again, slot) == getattr(progress, slot) for slot in progress.__slots__]
         assert all(same), "the journal is the truth"
         rest = saga.next_moves(plan, progress, self.intents, self.now)

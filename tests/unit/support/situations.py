@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from proofs.operations.journals import progress_after
 from tenure.core import saga
 from tenure.core.moves import Move
 from tenure.core.operation import EntryKind, Intent, JournalEntry
@@ -20,7 +21,7 @@ ACCEPTED_RECORD: tuple[object, ...] = (EntryKind.ACCEPTED, "", 100.0, {})
 def fold_records(plan, *records):
     """The progress of an operation after these records; it was accepted at 100."""
     rows: list[Any] = [ACCEPTED_RECORD, *((*row, {}) if len(row) == 3 else row for row in records)]
-    return saga.fold(plan, [JournalEntry(n, *row) for n, row in enumerate(rows, 1)])
+    return progress_after(plan, [JournalEntry(n, *row) for n, row in enumerate(rows, 1)])
 
 
 def intents_of(*names, **columns):

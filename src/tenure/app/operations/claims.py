@@ -129,9 +129,7 @@ def _claim_writes(
     token = 1 + max([handle.token, *(intent.token for intent in open_intents.values())])
     starts = handle.state is OperationState.PENDING
     writes = [
-        claim_operation(
-            handle.id, worker, token=token, revision=handle.revision + 1, starts=starts, now=now
-        )
+        claim_operation(handle.id, worker, token=token, revision=handle.revision + 1, starts=starts)
     ]
     for name, intent in open_intents.items():
         since = unknown_after_claim(intent.state, intent.unknown_since, was_called=called, now=now)
@@ -144,5 +142,4 @@ def _apply(handle: OperationHandle, writes: tuple[Set, ...]) -> None:
     for write in writes:
         target = handle if write.table == "operation" else handle.intents[str(write.key[1])]
         for column, value in write.row.items():
-            if column != "updated_at":
-                setattr(target, column, value)
+            setattr(target, column, value)

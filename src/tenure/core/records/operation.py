@@ -41,7 +41,7 @@ class OperationRecord(NamedTuple):
     created_at: float
     """When it was accepted."""
     updated_at: float
-    """When its last record was written."""
+    """When its last record was written; a claim is not a record and does not change it."""
     ended_at: float | None
     """When it ended; NULL: it is open."""
 

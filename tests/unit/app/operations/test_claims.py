@@ -21,6 +21,7 @@ from tenure.core.operation import EntryKind, IntentState, OperationState
 from tenure.core.plan import Plan, Step, nothing
 from tenure.core.records import IntentRecord
 from tenure.plans.catalogue import Catalogue
+from tenure.ports.store import Queue
 from tenure.testing import memory_store
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
@@ -114,6 +115,32 @@ def test_what_is_in_memory_after_a_claim_is_what_is_in_the_store():
             read = await bench.work.load(name, handle.token)
             for slot in ("token", "revision", "state", "worker", "intents", "due_at"):
                 assert getattr(handle, slot) == getattr(read, slot), slot
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_single_claim_writes_the_columns_that_the_claim_of_a_store_writes(is_running):
+    async def main():
+        rows = []
+        for by_store in (False, True):
+            bench = Bench()
+            name = await bench.accept()
+            if is_running:
+                await bench.claims.begin(name)
+            before = (await bench.store.load(name)).operation
+            if by_store:
+                await bench.store.claim(Queue.OPERATIONS, WORKER, limit=1)
+            else:
+                await (bench.claims.take_over if is_running else bench.claims.begin)(name)
+            after = await bench.store.load(name)
+            changed = {
+                column: value
+                for column, value in after.operation._asdict().items()
+                if value != getattr(before, column)
+            }
+            rows.append((changed, [(i.token, i.unknown_since is None) for i in after.intents]))
+        assert rows[0] == rows[1]
 
     asyncio.run(main())
 
