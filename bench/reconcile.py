@@ -29,7 +29,7 @@ import uvloop
 
 from tenure.app.agents import commands as agents
 from tenure.app.operations import admission, reads
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.core.endings import Done
 from tenure.core.ids import resource_key
 from tenure.core.plan import Plan, Step, nothing, repeat
@@ -249,7 +249,7 @@ async def loaded(plane):
     ended, loop = [], asyncio.get_running_loop()
 
     async def one(asked):
-        made = await admission.accept(plane, Accept("load"))
+        made = await admission.accept(plane, OperationRequest("load"))
         await plane.engine.wait(made.id, 60.0)
         ended.append((asked, time.perf_counter()))
 

@@ -57,10 +57,10 @@ def events_of(plan: str) -> list[str]:
 
 def _states_before(verb: LifecycleVerb) -> Iterator[agent.AgentState]:
     """The states in which an accepted verb puts its agent; empty if it changes no state."""
-    if verb.request is None:
+    if verb.accept_trigger is None:
         yield verb.during
     for start, trigger, end in AGENT.rows:
-        if trigger == verb.request and start != end:
+        if trigger == verb.accept_trigger and start != end:
             yield agent.AgentState(end)
 
 

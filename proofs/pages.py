@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from proofs import cli_reference, flow, python_reference
-from tenure.core.agent import AGENT, MEANING, PERMISSIONS, AgentTrigger, Verb
+from tenure.core.agent import AGENT, MEANING, PERMISSIONS, AgentTrigger
 from tenure.core.agent_events import AGENT_EVENTS
 from tenure.core.operation import INTENT, OPERATION
 from tenure.core.retry import POLICIES, RetryPolicy
+from tenure.core.verb import VerbName
 from tenure.faces.http import reference
 from tenure.plans.agents.lifecycle import VERBS
 
@@ -48,9 +49,9 @@ def states_page(text: str) -> str:
     diagrams = iter([table.diagram() for table in (OPERATION, INTENT, AGENT)])
     text = DIAGRAM.sub(lambda _found: f"```mermaid\n{next(diagrams)}\n```", text)
     requests = {
-        verb.request: name.removesuffix("_agent")
+        verb.accept_trigger: name.removesuffix("_agent")
         for name, verb in VERBS.items()
-        if name != Verb.RECOVER  # requested by a reconciler alone
+        if name != VerbName.RECOVER  # requested by a reconciler alone
     }
     rows = []
     for state, conduct in PERMISSIONS.items():

@@ -32,7 +32,7 @@ from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.temporal import IDLE_WORKER, WORKER, TemporalEngine, TemporalSettings
 from tenure.adapters.store import postgres, sqlite
 from tenure.app.operations import admission
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.operations.claims import SingleClaims
 from tenure.app.operations.executor import Executor
 from tenure.app.plane import Plane
@@ -123,7 +123,9 @@ async def ours(address: str, sink: meter.Sink, store: Store) -> AsyncIterator[Pe
     await engine.start()
 
     async def perform(name: str) -> None:
-        accepted = await admission.accept(plane, Accept("bench", input={"operation": name}))
+        accepted = await admission.accept(
+            plane, OperationRequest("bench", input={"operation": name})
+        )
         state = await engine.wait(accepted.id)
         if state is not OperationState.SUCCEEDED:
             raise RuntimeError(f"operation {name} ended as {state}")

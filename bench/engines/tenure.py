@@ -19,7 +19,7 @@ import meter
 
 import tenure
 from tenure.app.operations import admission
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.plane import Plane
 from tenure.core.endings import Done, Ending, NotYet
 from tenure.core.errors import Rejected
@@ -106,7 +106,7 @@ async def plane_in(directory: Path, the_plan: Plan) -> AsyncIterator[Plane]:
 
 
 async def perform(plane: Plane, name: str, wanted: OperationState) -> None:
-    operation = await admission.accept(plane, Accept("bench", input={"operation": name}))
+    operation = await admission.accept(plane, OperationRequest("bench", input={"operation": name}))
     state = await plane.engine.wait(operation.id)
     if state is not wanted:
         raise RuntimeError(f"operation {name} ended as {state}, not {wanted}")
@@ -145,7 +145,9 @@ async def leave_open(directory: Path, count: int) -> None:
         for first in range(0, count, 1000):
             await asyncio.gather(
                 *(
-                    admission.accept(plane, Accept("bench", input={"operation": str(number)}))
+                    admission.accept(
+                        plane, OperationRequest("bench", input={"operation": str(number)})
+                    )
                     for number in range(first, min(first + 1000, count))
                 )
             )
@@ -204,7 +206,9 @@ async def memory(directory: Path, live: int) -> None:
             for number in range(first, first + count, 250):
                 await asyncio.gather(
                     *(
-                        admission.accept(plane, Accept("bench", input={"operation": str(n)}))
+                        admission.accept(
+                            plane, OperationRequest("bench", input={"operation": str(n)})
+                        )
                         for n in range(number, number + 250)
                     )
                 )

@@ -13,7 +13,7 @@ from typing import Any, cast
 from proofs.agents.lifecycle import SLOTS, TENANT, Fakes
 from proofs.harness.snapshot import Snapshot, read_snapshot
 from proofs.operations import invariants
-from tenure.core.agent import PERMISSIONS, AgentState, Verb
+from tenure.core.agent import PERMISSIONS, AgentState
 from tenure.core.audit import first_broken
 from tenure.core.operation import OPERATION, IntentState, OperationState
 from tenure.core.plan import Plan
@@ -24,6 +24,7 @@ from tenure.core.records import (
     OperationRecord,
     ReservationRecord,
 )
+from tenure.core.verb import VerbName
 from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports.provider import Presence
 from tenure.ports.store import R, Store
@@ -122,7 +123,8 @@ def _resources_while_suspended(agents_state: AgentSnapshot, uid: str) -> list[tu
     suspended = [
         number
         for number, row in enumerate(rows)
-        if row.plan_name in {Verb.SUSPEND, Verb.STOP} and row.state == OperationState.SUCCEEDED
+        if row.plan_name in {VerbName.SUSPEND, VerbName.STOP}
+        and row.state == OperationState.SUCCEEDED
     ]
     if not suspended or not _input(rows[suspended[-1]]).get("keep_runtime"):
         return [NO_RUNTIME]
@@ -215,7 +217,7 @@ def state_follows_from_operations(agents_state: AgentSnapshot) -> list[str]:
         for one in agents_state.operations_of(uid):
             if _input(one).get("queued"):
                 continue  # its turn never came, or came in vain
-            stands = _after(stands, Verb(one.plan_name), OperationState(str(one.state)))
+            stands = _after(stands, VerbName(one.plan_name), OperationState(str(one.state)))
         if stands is AgentState.CREATE_FAILED and str(row.name) in agents_state.names:
             replaced = agents_state.names[str(row.name)] != uid
             stands = AgentState.DELETED if replaced else stands
@@ -231,24 +233,27 @@ def _nameless(agents_state: AgentSnapshot, row: AgentRecord) -> bool:
     return row.state == AgentState.DELETED and str(row.name) not in agents_state.names
 
 
-def _after(stands: AgentState, verb: Verb, end: OperationState) -> AgentState:
+def _after(stands: AgentState, verb: VerbName, end: OperationState) -> AgentState:
     """The state after one more operation has ended, as the design says it."""
     match verb, end:
-        case Verb.CREATE, OperationState.SUCCEEDED:
+        case VerbName.CREATE, OperationState.SUCCEEDED:
             return AgentState.READY
-        case Verb.CREATE, _:
+        case VerbName.CREATE, _:
             return AgentState.CREATE_FAILED
-        case ((Verb.SUSPEND | Verb.STOP), (OperationState.SUCCEEDED | OperationState.ABANDONED)):
+        case (
+            (VerbName.SUSPEND | VerbName.STOP),
+            (OperationState.SUCCEEDED | OperationState.ABANDONED),
+        ):
             return AgentState.SUSPENDED
-        case Verb.RESUME, OperationState.SUCCEEDED:
+        case VerbName.RESUME, OperationState.SUCCEEDED:
             return AgentState.READY
-        case Verb.RESUME, _:
+        case VerbName.RESUME, _:
             return AgentState.SUSPENDED
-        case Verb.DELETE, OperationState.SUCCEEDED:
+        case VerbName.DELETE, OperationState.SUCCEEDED:
             return AgentState.DELETED
-        case Verb.DELETE, OperationState.ABANDONED:
+        case VerbName.DELETE, OperationState.ABANDONED:
             return AgentState.DELETE_FAILED
-        case ((Verb.SUSPEND | Verb.STOP | Verb.DELETE), _):
+        case ((VerbName.SUSPEND | VerbName.STOP | VerbName.DELETE), _):
             return stands
         case _:  # a verb that has no case here: as its declaration says
             return VERBS[verb].agent_after(OperationState.RUNNING, end) or stands

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from proofs.agents.lifecycle import LETTERS
 from proofs.agents.scenarios import Act
 from proofs.harness.schedule import Environment, Schedule, draw_death
-from tenure.core.agent import Verb
+from tenure.core.verb import VerbName
 from tenure.testing.faults import Delays, Fault
 
 CALM_SECONDS = 12.0
@@ -41,8 +41,8 @@ class AgentProfile(Environment):
     cancel: float = 0.2
     cancel_within: float = 0.2
     verbs: tuple[str, ...] = (
-        Verb.CREATE, Verb.CREATE, Verb.CREATE, Verb.SUSPEND, Verb.STOP, Verb.RESUME, Verb.RESUME,
-        Verb.DELETE, Verb.DELETE,
+        VerbName.CREATE, VerbName.CREATE, VerbName.CREATE, VerbName.SUSPEND, VerbName.STOP,
+        VerbName.RESUME, VerbName.RESUME, VerbName.DELETE, VerbName.DELETE,
     )  # fmt: skip
     names: tuple[str, ...] = ("alpha", "beta", "gamma")
     owned: float = 0.2
@@ -56,14 +56,14 @@ class AgentProfile(Environment):
 
     def draw_requests(self, rng: random.Random) -> tuple[Request, ...]:
         """What callers ask for in one run."""
-        made = [Request(0.0, Act(Verb.CREATE, name), None) for name in self.names[:2]]
+        made = [Request(0.0, Act(VerbName.CREATE, name), None) for name in self.names[:2]]
         for _ in range(rng.randint(*self.requests)):
             verb = rng.choice(self.verbs)
             given: dict[str, object] = {}
             name = rng.choice(self.names)
-            if verb == Verb.CREATE and rng.random() < self.owned:
+            if verb == VerbName.CREATE and rng.random() < self.owned:
                 given = {"parent": "alpha" if name != "alpha" else "beta"}
-            if verb == Verb.SUSPEND and rng.random() < self.keeps:
+            if verb == VerbName.SUSPEND and rng.random() < self.keeps:
                 given = {"keep_runtime": True}
             cancels = rng.random() < self.cancel
             cancel = rng.uniform(0.0, self.cancel_within) if cancels else None
@@ -119,7 +119,7 @@ PROFILES: Mapping[str, AgentProfile] = {
         deaths=(0, 1),
     ),
     "names": SteadyProfile(
-        verbs=(Verb.CREATE, Verb.CREATE, Verb.CREATE, Verb.DELETE),
+        verbs=(VerbName.CREATE, VerbName.CREATE, VerbName.CREATE, VerbName.DELETE),
         requests=(6, 10),
         quota=None,
         within_seconds=3.0,
@@ -129,7 +129,7 @@ PROFILES: Mapping[str, AgentProfile] = {
         flush_seconds=0.03,
     ),
     "quota": SteadyProfile(
-        verbs=(Verb.CREATE, Verb.CREATE, Verb.CREATE, Verb.DELETE),
+        verbs=(VerbName.CREATE, VerbName.CREATE, VerbName.CREATE, VerbName.DELETE),
         requests=(6, 10),
         names=("alpha", "beta", "gamma", "delta", "epsilon"),
         within_seconds=3.0,
@@ -139,7 +139,7 @@ PROFILES: Mapping[str, AgentProfile] = {
         flush_seconds=0.03,
     ),
     "owned": SteadyProfile(
-        verbs=(Verb.CREATE, Verb.CREATE, Verb.DELETE),
+        verbs=(VerbName.CREATE, VerbName.CREATE, VerbName.DELETE),
         names=("alpha", "beta", "gamma", "delta"),
         requests=(8, 12),
         owned=0.9,
@@ -153,7 +153,13 @@ PROFILES: Mapping[str, AgentProfile] = {
         cancel=0.0,
     ),
     "spared": SteadyProfile(
-        verbs=(Verb.SUSPEND, Verb.SUSPEND, Verb.RESUME, Verb.DELETE, Verb.DELETE),
+        verbs=(
+            VerbName.SUSPEND,
+            VerbName.SUSPEND,
+            VerbName.RESUME,
+            VerbName.DELETE,
+            VerbName.DELETE,
+        ),
         keeps=1.0,
         names=("alpha",),
         cancel=0.9,
@@ -178,7 +184,7 @@ PROFILES: Mapping[str, AgentProfile] = {
         within_seconds=2.0,
         owned=0.0,
         cancel=0.5,
-        verbs=(Verb.CREATE, Verb.SUSPEND, Verb.RESUME, Verb.RESUME, Verb.STOP),
+        verbs=(VerbName.CREATE, VerbName.SUSPEND, VerbName.RESUME, VerbName.RESUME, VerbName.STOP),
     ),
     "disrupted": AgentProfile(
         fault_rate=(0.0, 0.04),

@@ -21,11 +21,11 @@ from tenure.app.operations import reads
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.app.tenancy import audit, quotas, tokens
-from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, Conflict, NotFound
 from tenure.core.limits import IDEMPOTENCY_SECONDS
 from tenure.core.records import RECORD_NAMED, OperationRecord
 from tenure.core.roles import Caller, Role
+from tenure.core.verb import VerbName
 from tenure.ports.store import Store
 from tenure.testing.loop import SeededLoop, run
 from tenure.testing.operators import by
@@ -127,7 +127,7 @@ async def _retry_after_death(loop: SeededLoop, crossing: int, side: CrossingSide
     cluster = AgentCluster(loop)
     supervisor = loop.create_task(cluster.supervise("plane", crash_at=crossing, side=side))
     client = Client(cluster)
-    for number, verb in enumerate((Verb.CREATE, Verb.SUSPEND, Verb.DELETE)):
+    for number, verb in enumerate((VerbName.CREATE, VerbName.SUSPEND, VerbName.DELETE)):
         options = RequestOptions(idempotency_key=f"act {number}")
         twice = [
             await client.ask(partial(perform, act=Act(verb), request_options=options))
@@ -171,8 +171,8 @@ async def across(plane: Plane, store: Store, rest: Callable[[], Awaitable[object
     """Every question of a stranger to this plane; `store` shows what is kept, `rest` waits."""
     uids: list[str] = []
     ids: list[str] = []
-    for name, acts in (("alpha", ()), ("beta", (Verb.SUSPEND,)), ("gamma", (Verb.DELETE,))):
-        for verb in (Verb.CREATE, *acts):
+    for name, acts in (("alpha", ()), ("beta", (VerbName.SUSPEND,)), ("gamma", (VerbName.DELETE,))):
+        for verb in (VerbName.CREATE, *acts):
             made = await perform(
                 plane,
                 Act(verb, name),
@@ -194,7 +194,7 @@ async def across(plane: Plane, store: Store, rest: Callable[[], Awaitable[object
         found.append(Check(f"{AGAIN} 18 ({what} of {theirs})", wrong))
     for what, listed in await _lists(plane):
         found.append(Check(f"{AGAIN} 18 ({what})", [f"{what}: {listed}"] if listed else []))
-    key = RequestOptions(idempotency_key=f"{Verb.CREATE} alpha")
+    key = RequestOptions(idempotency_key=f"{VerbName.CREATE} alpha")
     found.append(Check(f"{AGAIN} 18 (keys)", await _keys_apart(plane, key, ids[0])))
     return found
 
@@ -277,7 +277,7 @@ async def _tamper(loop: SeededLoop) -> list[Check]:
     cluster.serving.append(process)
     plane = process.plane
     for number in range(4):
-        for verb in (Verb.CREATE, Verb.SUSPEND, Verb.DELETE):
+        for verb in (VerbName.CREATE, VerbName.SUSPEND, VerbName.DELETE):
             key = RequestOptions(idempotency_key=f"{verb} {number}")
             await perform(plane, Act(verb, f"agent-{number}"), request_options=key)
             await wait_for_rest(cluster)

@@ -20,9 +20,9 @@ from tenure.app.agents.commands import RequestOptions
 from tenure.app.operations import commands as operations
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
-from tenure.core.agent import Verb
 from tenure.core.errors import CallerError
 from tenure.core.records import OperationRecord
+from tenure.core.verb import VerbName
 from tenure.testing.faults import Fault, FaultPoint, Faults
 from tenure.testing.loop import SeededLoop
 from tenure.testing.operators import by
@@ -35,7 +35,7 @@ class Act(NamedTuple):
     """One thing that a caller asks for."""
 
     verb: str
-    """One of `Verb`, or `cancel`: of the operation before."""
+    """One of `VerbName`, or `cancel`: of the operation before."""
     name: str = "alpha"
     given: Mapping[str, object] = {}
     after_seconds: float | None = None
@@ -54,13 +54,13 @@ class AgentScenario:
     """The states of the operations when nothing else fails."""
 
 
-_CREATE = Act(Verb.CREATE)
-_SUSPEND = Act(Verb.SUSPEND)
-_KEEP = Act(Verb.SUSPEND, given={"keep_runtime": True})
-_RESUME = Act(Verb.RESUME)
-_STOP = Act(Verb.STOP)
-_DELETE = Act(Verb.DELETE)
-_CHILD = Act(Verb.CREATE, "beta", {"parent": "alpha"})
+_CREATE = Act(VerbName.CREATE)
+_SUSPEND = Act(VerbName.SUSPEND)
+_KEEP = Act(VerbName.SUSPEND, given={"keep_runtime": True})
+_RESUME = Act(VerbName.RESUME)
+_STOP = Act(VerbName.STOP)
+_DELETE = Act(VerbName.DELETE)
+_CHILD = Act(VerbName.CREATE, "beta", {"parent": "alpha"})
 
 
 def _soon(act: Act, seconds: float) -> Act:
@@ -184,27 +184,27 @@ async def _act(client: Client, act: Act, number: int) -> None:
 async def perform(plane: Plane, act: Act, *, request_options: RequestOptions) -> OperationView:
     """Ask a plane for what an act says."""
     given: dict[str, object] = dict(act.given)
-    match Verb(act.verb):
-        case Verb.CREATE:
+    match VerbName(act.verb):
+        case VerbName.CREATE:
             return await agents.create_agent(
                 plane, CALLER, spec_of(act.name, **given), request_options=request_options
             )
-        case Verb.SUSPEND:
+        case VerbName.SUSPEND:
             keep = bool(given.get("keep_runtime"))
             return await agents.suspend_agent(
                 plane, CALLER, act.name, keep_runtime=keep, request_options=request_options
             )
-        case Verb.STOP:
+        case VerbName.STOP:
             return await agents.stop_agent(plane, CALLER, act.name, request_options=request_options)
-        case Verb.RESUME:
+        case VerbName.RESUME:
             return await agents.resume_agent(
                 plane, CALLER, act.name, request_options=request_options
             )
-        case Verb.DELETE:
+        case VerbName.DELETE:
             return await agents.delete_agent(
                 plane, CALLER, act.name, request_options=request_options
             )
-        case Verb.RECOVER:
+        case VerbName.RECOVER:
             return await agents.recover_runtime(
                 plane, CALLER, act.name, request_options=request_options
             )

@@ -20,10 +20,10 @@ from tenure.app.agents import invocations
 from tenure.app.agents.commands import RequestOptions
 from tenure.app.operations import commands as operations
 from tenure.app.tenancy import quotas
-from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.operation import OperationState
 from tenure.core.records import AgentNameRecord, AgentRecord, OperationRecord, ReservationRecord
+from tenure.core.verb import VerbName
 from tenure.plans.agents.lifecycle import CLOSING
 from tenure.testing.fakes import World
 from tenure.testing.loop import SeededLoop
@@ -87,7 +87,7 @@ class AgentsSimulation(Simulation):
         """Ask until there is an answer, and perhaps cancel it."""
         await asyncio.sleep(request.at)
         act, name = request.act, request.act.name
-        opens = act.verb in {Verb.RESUME, Verb.CREATE}
+        opens = act.verb in {VerbName.RESUME, VerbName.CREATE}
         if opens:
             self.closed.pop(name, None)
         options = RequestOptions(idempotency_key=f"request {number}", queue=request.queue)

@@ -15,7 +15,7 @@ from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.app.agents.plane_api import AgentPlaneApi
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.operations import admission
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.operations.executor import Executor
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.operations.views import OperationView
@@ -289,7 +289,7 @@ class Client:
         self.refused = 0
         """How often there was no room."""
 
-    async def accept(self, command: Accept) -> OperationView:
+    async def accept(self, command: OperationRequest) -> OperationView:
         """Ask for an operation until it is acknowledged, always with the same idempotency key."""
         assert command.idempotency_key
         accepted = await self.ask(lambda plane: admission.accept(plane, command))
@@ -309,6 +309,6 @@ class Client:
             await asyncio.sleep(ASK_AGAIN_SECONDS)
 
 
-def command(plan: str, key: str, *, agent: str = "", **kwargs: object) -> Accept:
+def command(plan: str, key: str, *, agent: str = "", **kwargs: object) -> OperationRequest:
     """A request for an operation with an idempotency key of its own."""
-    return Accept(plan, agent, kwargs, idempotency_key=key)
+    return OperationRequest(plan, agent, kwargs, idempotency_key=key)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import apsw
 
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, StepKind
 from tenure.plans.steps import provided
@@ -73,11 +73,13 @@ class LabelledRequest(NamedTuple):
         """How it must end."""
         return OperationState.COMPENSATED if self.refusing else OperationState.SUCCEEDED
 
-    def command(self) -> Accept:
+    def command(self) -> OperationRequest:
         """The request."""
         fields = {"label": self.label, "refuse": self.refusing}
         key = self.label if self.has_key else ""
-        return Accept(PLANS[self.number % len(PLANS)].name, input=fields, idempotency_key=key)
+        return OperationRequest(
+            PLANS[self.number % len(PLANS)].name, input=fields, idempotency_key=key
+        )
 
     @staticmethod
     def read(label: str) -> "LabelledRequest":

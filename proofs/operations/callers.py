@@ -91,7 +91,7 @@ class Callers:
     async def _accept(self, request: Request) -> OperationView | None:
         """Ask for it until it is acknowledged or refused; without a key, once."""
         key = f"request {request.number}" if request.keyed else ""
-        command = admission.Accept(
+        command = admission.OperationRequest(
             request.plan, request.agent, {"request": request.number}, idempotency_key=key
         )
         tries = 0

@@ -44,7 +44,10 @@ try:
 except ImportError:  # a release that called it Kind
     from tenure.core.plan import Kind as StepKind  # type: ignore[attr-defined, no-redef]
 
-Accept = admission.Accept
+try:
+    OperationRequest = admission.OperationRequest
+except AttributeError:  # a release that called it Accept
+    OperationRequest = admission.Accept  # type: ignore[attr-defined, misc]
 TENANT = "default"
 SHELVES = ("identity", "access", "runtime", "credentials", "exposure")
 SIGNAL = "approved"
@@ -146,7 +149,7 @@ async def write(directory: Path) -> None:
     async with _plane(directory, _shelves(directory)) as plane:
         for label, (asked, state) in PHASES.items():
             there = replace(plane, engine=Idle()) if state == "PENDING" else plane
-            command = Accept("golden", agent=label, input=asked)
+            command = OperationRequest("golden", label, input=asked)
             name = (await admission.accept(there, command)).id
             async with asyncio.timeout(WAIT_SECONDS):
                 while (await get_operation(plane, TENANT, name)).state != state:  # noqa: ASYNC110
@@ -192,7 +195,7 @@ async def _live_once(directory: Path, at: int) -> None:
     async with _plane(directory, shelves) as plane:
         plane.store.commit = crossing.around(plane.store.commit)
         for label, asked in (("done", {}), ("undone", {"refuse": "credentials"})):
-            command = Accept("golden", agent=label, input=asked)
+            command = OperationRequest("golden", label, input=asked)
             name = (await admission.accept(plane, command)).id
             (directory / "accepted").open("a").write(f"{label}\n")
             await reads.wait(plane, TENANT, name, seconds=WAIT_SECONDS)

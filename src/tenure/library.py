@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from os import PathLike, fspath
 
 from tenure.app.operations import admission, commands, reads
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.core.errors import Invalid, NotFound
@@ -100,7 +100,7 @@ class OpenPlane:
                 request.
             StoreFull: the store is full.
         """
-        command = Accept(
+        request = OperationRequest(
             plan,
             agent,
             dict(input) if isinstance(input, Mapping) else {} if input is None else input,
@@ -108,7 +108,7 @@ class OpenPlane:
             principal=self.principal,
             idempotency_key=idempotency_key,
         )
-        return await admission.accept(self._plane, command)
+        return await admission.accept(self._plane, request)
 
     async def get(self, operation: str) -> OperationView:
         """The current state of the operation with this id; NotFound if there is none."""

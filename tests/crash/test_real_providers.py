@@ -41,10 +41,10 @@ from tenure.app.operations import reads
 from tenure.app.operations.executor import Executor
 from tenure.app.plane import Plane
 from tenure.app.start_checks import prepare
-from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, Rejected
 from tenure.core.ids import ResourceKey
 from tenure.core.operation import ENDED_OR_STUCK
+from tenure.core.verb import VerbName
 from tenure.plans.agents.lifecycle import PLANS
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.provider import Observation, Presence, Spec
@@ -64,10 +64,10 @@ PROCESS = {
     "ready_seconds": 120.0,
     "drain_seconds": 0.2,
 }
-CREATE = Act(Verb.CREATE, given={"runtime": PROCESS})
-EXITS = Act(Verb.CREATE, given={"runtime": {**PROCESS, "env": {"MODE": "exits"}}})
-SUSPEND, RESUME, DELETE = Act(Verb.SUSPEND), Act(Verb.RESUME), Act(Verb.DELETE)
-KEEP = Act(Verb.SUSPEND, given={"keep_runtime": True})
+CREATE = Act(VerbName.CREATE, given={"runtime": PROCESS})
+EXITS = Act(VerbName.CREATE, given={"runtime": {**PROCESS, "env": {"MODE": "exits"}}})
+SUSPEND, RESUME, DELETE = Act(VerbName.SUSPEND), Act(VerbName.RESUME), Act(VerbName.DELETE)
+KEEP = Act(VerbName.SUSPEND, given={"keep_runtime": True})
 ALL = ("access", "credentials", "identity", "runtime")
 NO_RUNTIME = ("access", "credentials", "identity")
 SCENARIOS = {
@@ -75,7 +75,7 @@ SCENARIOS = {
     "create_fails": ((EXITS,), ()),
     "suspend": ((CREATE, SUSPEND), NO_RUNTIME),
     "resume": ((CREATE, SUSPEND, RESUME), ALL),
-    "stop": ((CREATE, KEEP, RESUME, Act(Verb.STOP)), NO_RUNTIME),
+    "stop": ((CREATE, KEEP, RESUME, Act(VerbName.STOP)), NO_RUNTIME),
     "delete": ((CREATE, DELETE), ()),
     "delete_suspended": ((CREATE, SUSPEND, DELETE), ()),
     "delete_while_creating": ((CREATE, DELETE._replace(after_seconds=0.001)), ()),

@@ -43,7 +43,7 @@ class AgentTrigger(StrEnum):
     UPDATE_ABORTED = "update_aborted"
     SUSPEND = "suspend"
     STOP = "stop"
-    DRAINED = "drained"
+    SUSPEND_DONE = "suspend_done"
     RESUME = "resume"
     RESUMED = "resumed"
     RESUME_ABORTED = "resume_aborted"
@@ -89,7 +89,7 @@ AGENT = StateMachine(
         (S.UPDATE_FAILED, T.SUSPEND,          S.SUSPENDING),
         (S.UPDATE_FAILED, T.STOP,             S.SUSPENDING),
         (S.UPDATE_FAILED, T.DELETE,           S.DELETING),
-        (S.SUSPENDING,    T.DRAINED,          S.SUSPENDED),
+        (S.SUSPENDING,    T.SUSPEND_DONE,     S.SUSPENDED),
         (S.SUSPENDING,    T.CANCELLED_TO_READY,     S.READY),  # cancelled before the pivot
         (S.SUSPENDING,    T.CANCELLED_TO_SUSPENDED, S.SUSPENDED),
         (S.SUSPENDING,    T.STOP,             S.SUSPENDING),  # the stop waits for nothing
@@ -175,20 +175,6 @@ MEANING: Final = {
     AgentState.DELETED: "is gone with all that it held",
 }
 """The meaning of each state's event; docs/reference/events.md shows it."""
-
-
-class Verb(StrEnum):
-    """The operations of the lifecycle, by the names of their plans.
-
-    The effect of each verb on an agent is declared beside its plan: see `tenure.core.verb`.
-    """
-
-    CREATE = "create_agent"
-    SUSPEND = "suspend_agent"
-    STOP = "stop_agent"
-    RESUME = "resume_agent"
-    DELETE = "delete_agent"
-    RECOVER = "recover_runtime"
 
 
 def state_if_undone(state: AgentState) -> AgentState:

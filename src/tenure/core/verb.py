@@ -7,10 +7,22 @@ operation is open, and in which state each end of the operation leaves the agent
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from tenure.core import operation
-from tenure.core.agent import AGENT, RETURN_TRIGGERS, AgentState, AgentTrigger, Verb
+from tenure.core.agent import AGENT, RETURN_TRIGGERS, AgentState, AgentTrigger
+
+
+class VerbName(StrEnum):
+    """The name of a verb, which is the name of its plan."""
+
+    CREATE = "create_agent"
+    SUSPEND = "suspend_agent"
+    STOP = "stop_agent"
+    RESUME = "resume_agent"
+    DELETE = "delete_agent"
+    RECOVER = "recover_runtime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +32,10 @@ class LifecycleVerb:
     Args:
         name: the name of its plan.
         during: the agent's state while the operation is open.
-        ends: the trigger for the agent when the operation reaches a state; other states have no
+        triggers: the trigger for the agent when the operation reaches a state; other states have no
             effect.
         audit: the action in the audit log.
-        request: the trigger for the agent when the verb is accepted; None: the agent is new.
+        accept_trigger: the trigger for the agent when the verb is accepted; None: the agent is new.
         closes: accepting it closes the agent at once, also while another operation has its lock.
             If it is cancelled, the agent returns to the state it had before.
         during_stuck: the agent's state while the operation is STUCK; None: the same as `during`.
@@ -32,7 +44,7 @@ class LifecycleVerb:
             suspends; None: it never does.
         reserves: accepting it takes a place in the tenant's quota, which its failure gives back.
         releases: its success gives back the agent's name, its place in the quota and its edges.
-        collects_owners: whether an operation with these options drops the edges from the agent's
+        drops_owner_edges: whether an operation with these options drops the edges from the agent's
             owners when it succeeds; None: it never does.
         needs_open_owner: an agent that others own must have an open owner when it is accepted.
         is_announced: accepting it emits an event with the new state.
@@ -44,18 +56,18 @@ class LifecycleVerb:
             that every verb on an agent has.
     """
 
-    name: Verb
+    name: VerbName
     during: AgentState
-    ends: Mapping[operation.OperationState, AgentTrigger]
+    triggers: Mapping[operation.OperationState, AgentTrigger]
     audit: str
-    request: AgentTrigger | None = None
+    accept_trigger: AgentTrigger | None = None
     closes: bool = False
     during_stuck: AgentState | None = None
     starts_runtime: bool = False
     keeps_runtime: Callable[[Any], bool] | None = None
     reserves: bool = False
     releases: bool = False
-    collects_owners: Callable[[Any], bool] | None = None
+    drops_owner_edges: Callable[[Any], bool] | None = None
     needs_open_owner: bool = False
     is_announced: bool = True
     can_queue: bool = True
@@ -81,7 +93,7 @@ class LifecycleVerb:
 
         `return_state` is the state to which the agent returns if a verb that closes is cancelled.
         """
-        trigger = self.ends.get(state)
+        trigger = self.triggers.get(state)
         if state is operation.OperationState.COMPENSATED and self.closes:
             trigger = RETURN_TRIGGERS[return_state]
         if trigger is None:

@@ -21,7 +21,7 @@ from proofs.kills.kill9 import TENANT, all_ended
 from proofs.subjects import ABLATIONS
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.plane import Plane
 from tenure.core.errors import Conflict
 from tenure.core.operation import OperationState
@@ -298,12 +298,14 @@ async def _sent_again(stack: Stack, directory: Path, first: list[str]) -> int:
         open_plane(stack, directory) as plane,
         opened_beside(stack, directory, plane) as other,
     ):
-        same = Accept("linear", input={"label": "9-0", "refuse": ""}, idempotency_key="9-0")
+        same = OperationRequest(
+            "linear", input={"label": "9-0", "refuse": ""}, idempotency_key="9-0"
+        )
         asked = [admission.accept(one, same) for one in (plane, other) * CALLERS]
         told = {one.id for one in await asyncio.gather(*asked)}
         assert len(told) == 1
         with pytest.raises(Conflict, match="another request"):
-            await admission.accept(other, Accept("pivot", idempotency_key="9-0"))
+            await admission.accept(other, OperationRequest("pivot", idempotency_key="9-0"))
         # What the dead worker had been told, it would be told again.
         wanted = [LabelledRequest(0, number) for number in range(AGAIN)]
         resent = [await admission.accept(other, one.command()) for one in wanted]

@@ -21,7 +21,7 @@ from pathlib import Path
 from proofs.kills.audit import AGAIN, LabelledRequest
 from proofs.kills.kill9 import ask, say
 from tenure.app.operations import admission
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.core.errors import StoreError
 from tenure.core.plan import Plan
 from tenure.settings import Settings
@@ -51,7 +51,9 @@ async def live(
         say("open")
         for number in range(-most):
             plan = COUNTING_PLANS[number % len(COUNTING_PLANS)].name
-            accepted = await admission.accept(plane, Accept(plan, input={"label": str(number)}))
+            accepted = await admission.accept(
+                plane, OperationRequest(plan, input={"label": str(number)})
+            )
             say("accepted", accepted.id, plan)
         numbers = range(max(0, most)) if most else itertools.count()
         again = [

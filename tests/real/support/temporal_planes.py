@@ -11,7 +11,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.temporal import IDLE_WORKER, WORKER, TemporalEngine, TemporalSettings
 from tenure.app.operations import admission, reads
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.operations.claims import SingleClaims
 from tenure.app.operations.executor import Executor
 from tenure.app.plane import Plane
@@ -139,7 +139,7 @@ class TemporalBench:
         assert isinstance(plane.store, memory_store.MemoryStore)
         plane.store.fail_commit(is_applied=False)
         try:
-            await admission.accept(plane, Accept("linear"))
+            await admission.accept(plane, OperationRequest("linear"))
         except CommitUnknown:
             return
         raise AssertionError("the commit did not fail")

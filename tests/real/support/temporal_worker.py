@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.store import sqlite
-from tenure.app.operations.admission import Accept, accept
+from tenure.app.operations.admission import OperationRequest, accept
 from tenure.app.start_checks import prepare
 from tenure.core.errors import StoreLocked
 from tenure.ports.store import Store
@@ -58,7 +58,7 @@ async def main(address: str, place: Path, count: int) -> None:
     await prepare(plane)
     await plane.engine.start()
     for _ in range(count):
-        print((await accept(plane, Accept("linear"))).id, flush=True)
+        print((await accept(plane, OperationRequest("linear"))).id, flush=True)
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     print("ready", flush=True)

@@ -22,7 +22,7 @@ from tenure.adapters.engine.temporal.messages import ActivityInput
 from tenure.adapters.engine.temporal.run_starter import RunStarter
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.operations.claims import SingleClaims
 from tenure.core.limits import INPUT_BYTES_MAX
 from tenure.core.operation import OperationState
@@ -164,7 +164,7 @@ def test_inputs_and_results_never_enter_temporal(temporal):
     async def scenario(bench: TemporalBench) -> None:
         plane = await bench.start()
         given = {"text": "x" * (INPUT_BYTES_MAX - 100)}
-        accepted = await admission.accept(plane, Accept("linear", input=given))
+        accepted = await admission.accept(plane, OperationRequest("linear", input=given))
         assert await wait_for_end(plane, accepted.id) is OperationState.SUCCEEDED
         await wait_until_closed(plane, accepted.id)
         described = await (await run_of(plane, accepted.id)).describe()

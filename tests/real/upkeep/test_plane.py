@@ -19,7 +19,7 @@ import pytest
 
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.core.endings import Done, Ending, Waiting
 from tenure.core.errors import CommitUnknown, Invalid, StoreError, StoreLocked
 from tenure.core.operation import EntryKind, IntentState, OperationState
@@ -62,7 +62,7 @@ def rows_of(directory: Path) -> dict[str, list[Any]]:
 
 async def waiting(plane) -> str:
     """An operation that has done one step and waits for a signal."""
-    name = (await admission.accept(plane, Accept("waits"))).id
+    name = (await admission.accept(plane, OperationRequest("waits"))).id
     async with asyncio.timeout(120):
         while (await reads.get_operation(plane, TENANT, name)).state is not OperationState.WAITING:
             await plane.engine.wait(name, 0.01)
@@ -74,7 +74,7 @@ def test_a_second_plane_on_the_same_file_is_refused_by_the_name_of_the_first(tmp
         async with plane_in(tmp_path) as plane:
             with pytest.raises(StoreLocked, match=rf"in use by process {os.getpid()}\b"):
                 await plane_in(tmp_path).__aenter__()
-            done = await admission.accept(plane, Accept("other"))
+            done = await admission.accept(plane, OperationRequest("other"))
             assert (await reads.wait(plane, TENANT, done.id)).state is OperationState.SUCCEEDED
 
     asyncio.run(main())
@@ -122,7 +122,7 @@ def test_a_clean_shutdown_gives_the_lease_back_and_leaves_open_operations_to_the
 def test_a_shutdown_lets_a_call_under_way_end_and_keeps_what_it_came_to(tmp_path):
     async def main() -> None:
         async with plane_in(tmp_path, slow=0.3) as plane:
-            name = (await admission.accept(plane, Accept("waits"))).id
+            name = (await admission.accept(plane, OperationRequest("waits"))).id
             while not any((tmp_path / "identity").iterdir()):  # noqa: ASYNC110 (it is a shelf)
                 await asyncio.sleep(0.005)
         (done,) = [row for row in rows_of(tmp_path)["journal"] if "identity" in row]
@@ -171,10 +171,10 @@ def test_a_store_that_fails_answers_nobody_any_more(tmp_path):
             with no_room(tmp_path):
                 for _ in range(3):
                     with pytest.raises(CommitUnknown) as caught:
-                        await admission.accept(plane, Accept("other"))
+                        await admission.accept(plane, OperationRequest("other"))
                     told.append(caught.value)
             with pytest.raises(CommitUnknown):  # there is room again: too late
-                await admission.accept(plane, Accept("other"))
+                await admission.accept(plane, OperationRequest("other"))
             assert (await reads.get_operation(plane, TENANT, name)).state is OperationState.WAITING
             await asyncio.sleep(200)
 

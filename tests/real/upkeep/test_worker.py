@@ -26,7 +26,7 @@ from tenure.app.agents.in_flight import InFlight
 from tenure.app.agents.spec import read_spec
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.safety import epochs
 from tenure.core.endings import Waiting
 from tenure.core.errors import CommitUnknown, Invalid
@@ -354,9 +354,9 @@ def test_an_older_process_starts_while_operations_of_newer_plans_are_open(
 
     async def main() -> None:
         async with run_plane(settings, plans=[known, newer], providers={}) as plane:
-            waits = (await admission.accept(plane, Accept("newer"))).id
+            waits = (await admission.accept(plane, OperationRequest("newer"))).id
             async with run_plane(settings, plans=[known], providers={}) as older:
-                mine = (await admission.accept(older, Accept("known"))).id
+                mine = (await admission.accept(older, OperationRequest("known"))).id
                 assert (await reads.wait(older, "default", mine)).state is OperationState.SUCCEEDED
             await operations.signal(plane, by("a friend"), waits, name="go")
             assert (await reads.wait(plane, "default", waits)).state is OperationState.SUCCEEDED

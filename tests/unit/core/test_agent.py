@@ -14,10 +14,10 @@ from tenure.core.agent import (
     STATES_WITHOUT_VERB,
     AgentState,
     AgentTrigger,
-    Verb,
     state_if_undone,
 )
 from tenure.core.operation import OPERATION
+from tenure.core.verb import VerbName
 from tenure.plans.agents.lifecycle import CLOSING, VERBS
 
 PAGE = Path(__file__).parents[3] / "docs/reference/states.md"
@@ -35,13 +35,15 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("verb", Verb)
+@pytest.mark.parametrize("verb", VerbName)
 @pytest.mark.parametrize("was", sorted(AT_REST))
 @pytest.mark.parametrize(("before", "then"), STEPS)
 def test_whatever_an_operation_does_its_agent_has_a_row_for_it(verb, was, before, then):
     """No way that the table of operations permits is a surprise to the table of agents."""
     stood = {
-        state_if_undone(AgentState(row[0])) for row in AGENT.rows if row[1] is VERBS[verb].request
+        state_if_undone(AgentState(row[0]))
+        for row in AGENT.rows
+        if row[1] is VERBS[verb].accept_trigger
     }
     if verb in CLOSING and was not in stood:
         return  # it is not accepted there
@@ -53,11 +55,13 @@ def test_whatever_an_operation_does_its_agent_has_a_row_for_it(verb, was, before
             after in AT_REST | {AgentState.DELETED}
             or (
                 # it was stuck already, and is what it was: nothing is told twice
-                verb is Verb.DELETE and after is None and before is operation.OperationState.STUCK
+                verb is VerbName.DELETE
+                and after is None
+                and before is operation.OperationState.STUCK
             )
             or (
                 # it was READY all the time, and is reached where it was
-                verb is Verb.RECOVER
+                verb is VerbName.RECOVER
                 and after is None
                 and then is not operation.OperationState.SUCCEEDED
             )
@@ -67,19 +71,19 @@ def test_whatever_an_operation_does_its_agent_has_a_row_for_it(verb, was, before
 @pytest.mark.parametrize(
     ("verb", "end", "after"),
     [
-        (Verb.CREATE, "SUCCEEDED", AgentState.READY),
-        (Verb.CREATE, "COMPENSATED", AgentState.CREATE_FAILED),
-        (Verb.CREATE, "ABANDONED", AgentState.CREATE_FAILED),
-        (Verb.SUSPEND, "SUCCEEDED", AgentState.SUSPENDED),
-        (Verb.SUSPEND, "COMPENSATED", AgentState.READY),
-        (Verb.STOP, "SUCCEEDED", AgentState.SUSPENDED),
-        (Verb.RESUME, "SUCCEEDED", AgentState.READY),
-        (Verb.RESUME, "COMPENSATED", AgentState.SUSPENDED),
-        (Verb.RECOVER, "SUCCEEDED", AgentState.READY),
-        (Verb.DELETE, "SUCCEEDED", AgentState.DELETED),
-        (Verb.DELETE, "COMPENSATED", AgentState.READY),
-        (Verb.DELETE, "STUCK", AgentState.DELETE_FAILED),
-        (Verb.DELETE, "ABANDONED", AgentState.DELETE_FAILED),
+        (VerbName.CREATE, "SUCCEEDED", AgentState.READY),
+        (VerbName.CREATE, "COMPENSATED", AgentState.CREATE_FAILED),
+        (VerbName.CREATE, "ABANDONED", AgentState.CREATE_FAILED),
+        (VerbName.SUSPEND, "SUCCEEDED", AgentState.SUSPENDED),
+        (VerbName.SUSPEND, "COMPENSATED", AgentState.READY),
+        (VerbName.STOP, "SUCCEEDED", AgentState.SUSPENDED),
+        (VerbName.RESUME, "SUCCEEDED", AgentState.READY),
+        (VerbName.RESUME, "COMPENSATED", AgentState.SUSPENDED),
+        (VerbName.RECOVER, "SUCCEEDED", AgentState.READY),
+        (VerbName.DELETE, "SUCCEEDED", AgentState.DELETED),
+        (VerbName.DELETE, "COMPENSATED", AgentState.READY),
+        (VerbName.DELETE, "STUCK", AgentState.DELETE_FAILED),
+        (VerbName.DELETE, "ABANDONED", AgentState.DELETE_FAILED),
     ],
 )
 def test_the_end_of_an_operation_decides_where_its_agent_is(verb, end, after):
@@ -92,21 +96,21 @@ def test_the_end_of_an_operation_decides_where_its_agent_is(verb, end, after):
 @pytest.mark.parametrize("was", sorted(AT_REST))
 def test_a_delete_that_is_taken_back_leaves_the_agent_as_it_was(was):
     running, undone = operation.OperationState.RUNNING, operation.OperationState.COMPENSATED
-    assert VERBS[Verb.DELETE].agent_after(running, undone, return_state=was) is was
+    assert VERBS[VerbName.DELETE].agent_after(running, undone, return_state=was) is was
 
 
 def test_a_delete_that_is_retried_is_deleting_again():
     stuck, running = operation.OperationState.STUCK, operation.OperationState.RUNNING
-    assert VERBS[Verb.DELETE].agent_after(stuck, running) is AgentState.DELETING
-    assert VERBS[Verb.DELETE].agent_after(running, operation.OperationState.WAITING) is None
+    assert VERBS[VerbName.DELETE].agent_after(stuck, running) is AgentState.DELETING
+    assert VERBS[VerbName.DELETE].agent_after(running, operation.OperationState.WAITING) is None
 
 
 def test_every_verb_is_declared_and_only_states_of_verbs_to_come_are_out_of_reach():
-    assert set(VERBS) == set(Verb)
+    assert set(VERBS) == set(VerbName)
     reached = {AGENT.start}
     while True:
-        triggers = {verb.request for verb in VERBS.values()} | {AgentTrigger.REPLACED}
-        triggers |= {trigger for verb in VERBS.values() for trigger in verb.ends.values()}
+        triggers = {verb.accept_trigger for verb in VERBS.values()} | {AgentTrigger.REPLACED}
+        triggers |= {trigger for verb in VERBS.values() for trigger in verb.triggers.values()}
         triggers |= {one for one in AgentTrigger if one.startswith("spared")}
         more = {then for before, by, then in AGENT.rows if before in reached and by in triggers}
         if more <= reached:
@@ -124,7 +128,7 @@ def test_every_state_says_how_it_conducts_itself():
 def test_a_verb_that_closes_leads_to_a_state_that_does_not_serve():
     for verb in CLOSING:
         for before, trigger, then in AGENT.rows:
-            if trigger is VERBS[verb].request:
+            if trigger is VERBS[verb].accept_trigger:
                 assert not PERMISSIONS[AgentState(then)].serves, (before, verb)
 
 
@@ -180,8 +184,8 @@ def test_the_page_says_how_every_state_conducts_itself():
                 {
                     name.removesuffix("_agent")
                     for name, verb in VERBS.items()
-                    if name != Verb.RECOVER  # requested by a reconciler alone
-                    and (state, verb.request) in {row[:2] for row in AGENT.rows}
+                    if name != VerbName.RECOVER  # requested by a reconciler alone
+                    and (state, verb.accept_trigger) in {row[:2] for row in AGENT.rows}
                 }
             )
         )

@@ -12,7 +12,7 @@ from tenure.core.events import EVENT_OF_ENTRY, OperationEvent, event_of
 from tenure.core.operation import OPERATION, EntryKind, OperationState
 from tenure.plans.agents.lifecycle import VERBS
 
-REQUESTS = {verb.request for verb in VERBS.values()} - {None}
+REQUESTS = {verb.accept_trigger for verb in VERBS.values()} - {None}
 PAGE = Path(__file__).parents[3] / "docs/reference/events.md"
 
 

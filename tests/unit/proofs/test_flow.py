@@ -6,7 +6,8 @@ from pathlib import Path
 from proofs import flow
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
-from tenure.core.agent import AGENT, AgentState, Verb
+from tenure.core.agent import AGENT, AgentState
+from tenure.core.verb import VerbName
 from tenure.plans.agents.lifecycle import PLANS, VERBS
 from tenure.reconcilers import drift
 from tenure.reconcilers.driver import RECONCILERS
@@ -36,9 +37,9 @@ async def test_whatever_a_life_tells_stands_in_the_picture(harness):
     serving = [
         name.removesuffix("_agent")
         for name, verb in VERBS.items()
-        if (AgentState.READY, verb.request) in {row[:2] for row in AGENT.rows}
+        if (AgentState.READY, verb.accept_trigger) in {row[:2] for row in AGENT.rows}
         and not verb.closes
-        and name != Verb.RECOVER  # by drift, below
+        and name != VerbName.RECOVER  # by drift, below
     ]
     for name in (*serving, "suspend", "resume", "stop", "resume"):
         await harness.run_verb(name)

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from tenure.adapters.seal.local import LocalSeal
 from tenure.app.operations import admission, reads
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.plane import Plane
 from tenure.app.tenancy import tokens as app_tokens
 from tenure.core.endings import Done, Ending, Waiting
@@ -143,7 +143,7 @@ class FaceClient:
 
     async def accept(self, plan: str, **more: Any) -> str:
         """Start an operation; return its id."""
-        return (await admission.accept(self.plane, Accept(plan, **more))).id
+        return (await admission.accept(self.plane, OperationRequest(plan, **more))).id
 
     async def until(self, operation: str, state: str, *, tenant: str = "default") -> None:
         """Return when the operation is in this state."""

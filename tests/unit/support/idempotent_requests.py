@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tenure.app.safety.findings import Sighting, report
-from tenure.core.agent import Verb
 from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.records import (
@@ -21,6 +20,7 @@ from tenure.core.records import (
     TenancyRecord,
     TokenRecord,
 )
+from tenure.core.verb import VerbName
 from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports.plane_rows import PLANE_ROW
 from tenure.ports.store import Change, Put, Row, Set
@@ -348,7 +348,7 @@ CASES: dict[str, Case] = {
         f"POST {AGENT}:{word}": Case(verb(f":{word}", declared.audit))
         for declared in VERBS.values()
         if (word := declared.name.removesuffix("_agent")) not in {"create", "delete"}
-        and declared.name is not Verb.RECOVER  # requested by a reconciler alone
+        and declared.name is not VerbName.RECOVER  # requested by a reconciler alone
     },
     f"POST {AGENT}/edges": Case(add_edge),
     f"POST {AGENT}:invite": Case(invite),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from tenure.app.operations import admission, reads
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.plane import Plane
 from tenure.core.plan import Plan
 from tenure.core.records import IdempotencyRecord, IntentRecord, JournalRecord, OperationRecord
@@ -43,7 +43,7 @@ async def on_any_store(plane: Plane) -> tuple[object, ...]:
     """The result of retention over operations, some with resources, and keys, on any store."""
     for name in ("made", "empty"):
         for number in range(3):
-            command = Accept(name, idempotency_key=f"{name} {number}")
+            command = OperationRequest(name, idempotency_key=f"{name} {number}")
             await reads.wait(plane, "default", (await admission.accept(plane, command)).id)
     await plane.store.commit(Change("", (), keys(300)))
     future = with_later_clock(plane, 100)

@@ -10,7 +10,7 @@ from typing import Any
 
 from proofs.harness.cluster import SETTINGS, Cluster, Process
 from tenure.app.operations import admission
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.core.endings import Done
 from tenure.core.errors import StoreError
 from tenure.core.limits import StepLimits
@@ -118,7 +118,7 @@ def step(name: str, do: Way, undo: Any = nothing, inspect: Any = repeat, **more:
 
 async def accept(plane: Any, plan: str, agent: str = "", **fields: object) -> str:
     """Start an operation of this plan with these input fields; return its id."""
-    return (await admission.accept(plane, Accept(plan, agent, fields))).id
+    return (await admission.accept(plane, OperationRequest(plan, agent, fields))).id
 
 
 async def journal(plane: Any, operation: str) -> list[str]:

@@ -13,7 +13,7 @@ from tenure.adapters.engine.temporal.activities import Activities
 from tenure.adapters.engine.temporal.messages import ActivityInput, Answer, DueMove
 from tenure.adapters.engine.temporal.payloads import CONVERTER
 from tenure.app.operations import admission
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.operations.claims import SingleClaims
 from tenure.app.operations.executor import Executor
 from tenure.app.plane import Plane
@@ -152,7 +152,7 @@ class Bench:
     async def accept(self, plan: str = "linear") -> tuple[str, Answer]:
         """An operation, and what its run is started with."""
         await prepare(self.plane)
-        name = (await admission.accept(self.plane, Accept(plan))).id
+        name = (await admission.accept(self.plane, OperationRequest(plan))).id
         return name, Answer("PENDING", 0, 1, [DueMove("one", "do", 0)])
 
     async def move(

@@ -11,7 +11,7 @@ from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.engine import temporal
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.operations.claims import SingleClaims
 from tenure.core.errors import Invalid, StoreLocked
 from tenure.core.operation import OperationState
@@ -45,7 +45,7 @@ def test_a_plane_sets_the_collector_if_it_is_told_to_and_back_when_it_ends(tmp_p
             with pytest.raises(StoreLocked):
                 await run_plane(settings, plans=[PLAN], providers={}).__aenter__()
             assert gc.get_threshold()[0] == meanwhile
-            name = (await admission.accept(plane, Accept("one"))).id
+            name = (await admission.accept(plane, OperationRequest("one"))).id
             return (await reads.wait(plane, TENANT, name)).state, meanwhile
 
     assert asyncio.run(main()) == (OperationState.SUCCEEDED, collect_after or before[0])
@@ -75,7 +75,7 @@ def test_a_verb_of_an_operator_is_audited_by_a_wired_plane(tmp_path):
         settings = Settings(store=str(tmp_path / "tenure.db"))
         async with run_plane(settings, plans=[PLAN], providers={}) as plane:
             await plane.engine.stop()
-            name = (await admission.accept(plane, Accept("one"))).id
+            name = (await admission.accept(plane, OperationRequest("one"))).id
             await operations.cancel(plane, by("someone"), name)
             rows = await plane.store.list_rows(AuditRecord, {}, limit=10)
             return [(row.action, row.target == name) for row in rows]
@@ -89,7 +89,7 @@ def test_an_engine_that_is_stopped_inside_the_block_ends_nothing_else(tmp_path):
         async with run_plane(settings, plans=[PLAN], providers={}) as plane:
             await plane.engine.stop()
             await asyncio.sleep(0)
-            return await admission.accept(plane, Accept("one"))
+            return await admission.accept(plane, OperationRequest("one"))
 
     assert asyncio.run(main()).state is OperationState.PENDING
 
@@ -149,7 +149,7 @@ async def _moved_by_temporal() -> str:
     claims = SingleClaims(temporal.WORKER, idle_worker=temporal.IDLE_WORKER)
     async with run_plane(Settings(works=False), plans=[PLAN], providers={}) as plane:
         claims.attach(plane)
-        operation = (await admission.accept(plane, Accept("one"))).id
+        operation = (await admission.accept(plane, OperationRequest("one"))).id
         await claims.begin(operation)
         for name in (temporal.WORKER, temporal.IDLE_WORKER):
             row: Row = {"holder": name, "token": 1, "until": 1e11}

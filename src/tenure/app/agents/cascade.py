@@ -14,9 +14,10 @@ from tenure.app.agents.owned_kinds import kind_of, request_delete
 from tenure.app.agents.ownership import DELETION_STATES, ReachabilityWithout
 from tenure.app.agents.subject import typed_input_of
 from tenure.app.plane import Plane
-from tenure.core.agent import AgentState, Verb
+from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
 from tenure.core.records import AgentRecord, EdgeRecord, OperationRecord
+from tenure.core.verb import VerbName
 from tenure.plans.agents.delete import DeleteInput
 from tenure.ports.plane_api import OwnedAgents
 from tenure.ports.store import Change, Drop, Is
@@ -161,7 +162,7 @@ async def _is_older(plane: Plane, row: AgentRecord, operation: str) -> bool:
         theirs = await plane.store.find(OperationRecord, (other,)) if other else None
         if theirs is None or typed_input_of(theirs).queued:
             continue  # a queued operation has not begun
-        if theirs.plan_name != Verb.DELETE or other > operation:
+        if theirs.plan_name != VerbName.DELETE or other > operation:
             return False
         return not _is_part_of_cascade(theirs)
     return False

@@ -15,17 +15,18 @@ from tenure.app.agents.spec import AgentSpec, spec_to_dict
 from tenure.app.agents.subject import agent_event_row
 from tenure.app.agents.views import etag, get_agent_row
 from tenure.app.events import acknowledgements
-from tenure.app.operations.admission import Accept, Admission, submit
+from tenure.app.operations.admission import Admission, OperationRequest, submit
 from tenure.app.operations.handle import encode
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.app.tenancy import audit, quotas
-from tenure.core.agent import AgentState, Verb
+from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import PreconditionFailed
 from tenure.core.ids import uuid7
 from tenure.core.records import AgentRecord
 from tenure.core.roles import Caller, Role, require
+from tenure.core.verb import VerbName
 from tenure.plans.agents.delete import DeleteOptions
 from tenure.plans.agents.inputs import AgentInput, VerbOptions, plain_fields
 from tenure.plans.agents.lifecycle import VERBS
@@ -64,11 +65,15 @@ async def create_agent(
     require(caller, Role.OPERATOR)
     spec_data = spec_to_dict(spec)
     runtime: Mapping[str, object] = {}
-    command = _command(
-        Verb.CREATE, caller, agent="", body={"spec": spec_data}, request_options=request_options
+    request = _operation_request(
+        VerbName.CREATE,
+        caller,
+        target="",
+        body={"spec": spec_data},
+        request_options=request_options,
     )
 
-    async def prepare(now: float, operation: str) -> Admission:
+    async def admit(now: float, operation: str) -> Admission:
         nonlocal runtime  # resolved once, and not at all if the key has an operation already
         runtime = runtime or await creation.resolve_runtime(plane, spec_data)
         uid = uuid7(now, plane.entropy.bits())
@@ -114,14 +119,14 @@ async def create_agent(
         writes += (*quota.writes, *_new_agent(caller, row, spec.name, operation=operation, now=now))
         return Admission(uid, 1, guards + quota.guards, writes, plain_fields(values))
 
-    return await submit(plane, command, prepare)
+    return await submit(plane, request, admit)
 
 
 def _new_agent(
     caller: Caller, row: AgentRecord, name: str, *, operation: str, now: float
 ) -> Writes:
     """The row of a new agent, its first event and its entry in the audit log."""
-    uid, state, verb = row.uid, AgentState.CREATING, VERBS[Verb.CREATE]
+    uid, state, verb = row.uid, AgentState.CREATING, VERBS[VerbName.CREATE]
     return (
         agent_rows.put_agent(row),
         agent_event_row(caller.tenant, uid, operation, state, name=name, by=verb.name, now=now),
@@ -141,7 +146,7 @@ async def suspend_agent(
     """Close the agent now, drain it, close its credentials, and remove its runtime."""
     options = SuspendOptions(keep_runtime=keep_runtime, drain_seconds=drain_seconds)
     return await _request(
-        plane, caller, Verb.SUSPEND, name, options, request_options=request_options
+        plane, caller, VerbName.SUSPEND, name, options, request_options=request_options
     )
 
 
@@ -150,7 +155,7 @@ async def stop_agent(
 ) -> OperationView:
     """Stop the agent in an emergency: revoke, then fence, then kill, and wait for nothing."""
     return await _request(
-        plane, caller, Verb.STOP, name, StopOptions(), request_options=request_options
+        plane, caller, VerbName.STOP, name, StopOptions(), request_options=request_options
     )
 
 
@@ -159,7 +164,7 @@ async def resume_agent(
 ) -> OperationView:
     """Bring a suspended agent back; callers can reach it once its runtime answers."""
     return await _request(
-        plane, caller, Verb.RESUME, name, VerbOptions(), request_options=request_options
+        plane, caller, VerbName.RESUME, name, VerbOptions(), request_options=request_options
     )
 
 
@@ -182,7 +187,7 @@ async def delete_agent(
         drain_seconds=drain_seconds, retention=retention, cascade=cascade or UNSET
     )
     return await _request(
-        plane, caller, Verb.DELETE, name, options, request_options=request_options
+        plane, caller, VerbName.DELETE, name, options, request_options=request_options
     )
 
 
@@ -191,7 +196,7 @@ async def recover_runtime(
 ) -> OperationView:
     """Give a READY agent a new runtime in place of one that died, and then remove the old one."""
     return await _request(
-        plane, caller, Verb.RECOVER, name, VerbOptions(), request_options=request_options
+        plane, caller, VerbName.RECOVER, name, VerbOptions(), request_options=request_options
     )
 
 
@@ -201,18 +206,18 @@ async def recover_runtime(
 async def _request(
     plane: Plane,
     caller: Caller,
-    verb: Verb,
+    verb: VerbName,
     name: str,
     options: VerbOptions,
     *,
     request_options: RequestOptions,
 ) -> OperationView:
     require(caller, Role.OPERATOR)
-    command = _command(
-        verb, caller, agent=name, body=plain_fields(options), request_options=request_options
+    request = _operation_request(
+        verb, caller, target=name, body=plain_fields(options), request_options=request_options
     )
 
-    async def prepare(now: float, operation: str) -> Admission:
+    async def admit(now: float, operation: str) -> Admission:
         row = await get_agent_row(plane, caller, name)
         if request_options.if_match and request_options.if_match != etag(row):
             raise PreconditionFailed(
@@ -229,20 +234,20 @@ async def _request(
             queue=request_options.queue,
         )
 
-    return await submit(plane, command, prepare)
+    return await submit(plane, request, admit)
 
 
-def _command(
-    verb: Verb,
+def _operation_request(
+    verb: VerbName,
     caller: Caller,
     *,
-    agent: str,
+    target: str,
     body: Mapping[str, object],
     request_options: RequestOptions,
-) -> Accept:
-    return Accept(
+) -> OperationRequest:
+    return OperationRequest(
         plan=verb,
-        agent=agent,
+        target=target,
         input=dict(body),
         tenant=caller.tenant,
         principal=caller.principal,

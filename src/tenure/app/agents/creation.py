@@ -14,12 +14,13 @@ from tenure.app.agents.subject import agent_event_row
 from tenure.app.agents.views import get_agent_row, holdings_of, stored_spec
 from tenure.app.plane import Plane
 from tenure.core import agent as core
-from tenure.core.agent import AGENT, AgentState, Verb
+from tenure.core.agent import AGENT, AgentState
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, ConflictCode
 from tenure.core.ids import resource_key
 from tenure.core.records import AgentNameRecord, AgentRecord
 from tenure.core.roles import Caller
+from tenure.core.verb import VerbName
 from tenure.plans.agents.inputs import SpecParts
 from tenure.ports.runtime import MISSING, RuntimeProvider
 from tenure.ports.store import Is, Put, Writes
@@ -69,7 +70,7 @@ async def claim_name(
     return guards, (
         agent_rows.move_name(named, uid),
         agent_rows.replace_agent(old, new_state, keep_spec=retain, now=now),
-        agent_event_row(caller.tenant, old, "", new_state, name=name, by=Verb.CREATE, now=now),
+        agent_event_row(caller.tenant, old, "", new_state, name=name, by=VerbName.CREATE, now=now),
         *[edge_rows.drop_edge(one) for one in await ownership.owners_of(plane, old)],
     )
 

@@ -134,7 +134,7 @@ def _state_after(verb: LifecycleVerb, row: NamedAgentRecord, *, queued: str = ""
     if (row.next is not None and not queued) or not verb.interrupts(state):
         refuse_locked(row.operation or row.next)
     try:
-        return AgentState(AGENT.after(state, cast(AgentTrigger, verb.request)))
+        return AgentState(AGENT.after(state, cast(AgentTrigger, verb.accept_trigger)))
     except IllegalTransition:
         if row.operation is not None:
             refuse_locked(row.operation or row.next)
@@ -171,7 +171,7 @@ async def _read_input(
         principal=caller.principal,
         epoch=epoch,
     )
-    if verb.collects_owners is None or not verb.collects_owners(options):
+    if verb.drops_owner_edges is None or not verb.drops_owner_edges(options):
         return values
     owners = await ownership.owners_of(plane, uid) if row.parent else ()
     return msgspec.structs.replace(values, owners=[one.owner for one in owners])

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tenure.app.operations.handle import decode
 from tenure.app.pages import list_all, page_of
 from tenure.app.plane import Plane
-from tenure.core.agent import NAME, AgentState, Verb
+from tenure.core.agent import NAME, AgentState
 from tenure.core.errors import NotFound
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.plan import Plan
@@ -24,6 +24,7 @@ from tenure.core.records import (
     is_agent,
 )
 from tenure.core.roles import Caller
+from tenure.core.verb import VerbName
 from tenure.plans.agents.inputs import PlainData
 from tenure.plans.agents.steps import RUNTIME_STEP, RuntimeResult
 from tenure.ports.plane_api import HeldResource
@@ -183,7 +184,7 @@ def key_of(plane: Plane, row: AgentRecord, slot: str, resource: HeldResource) ->
 
 
 def preview_plan(
-    plane: Plane, verb: Verb, row: AgentRecord | None
+    plane: Plane, verb: VerbName, row: AgentRecord | None
 ) -> tuple[Plan, list[PlannedStep]]:
     """The plan that a verb would follow now, and its steps with the keys of their resources."""
     plan = plane.catalogue.newest(verb)

@@ -51,18 +51,19 @@ from tenure.ports.store import (
 )
 
 
-class Accept(Struct, frozen=True):
+class OperationRequest(Struct, frozen=True):
     """A request for an operation.
 
     Args:
         plan: the plan's name; the newest version is used.
-        agent: the agent's uid; if empty, a new one is made.
+        target: what the caller sent to name the agent: the uid of its lock, or, for a lifecycle
+            verb, a name or uid that the verb looks up.  If empty, a new agent is made.
         input: plain data for the plan's steps.
         idempotency_key: the same key and request answer with the same operation for a day.
     """
 
     plan: str
-    agent: str = ""
+    target: str = ""
     input: Mapping[str, object] = field(default_factory=dict)
     tenant: str = "default"
     principal: str = "local"
@@ -92,29 +93,29 @@ Admit = Callable[[float, str], Awaitable[Admission]]
 """Called with the time and the new operation's id; reads rows, and raises Conflict to refuse."""
 
 
-async def accept(plane: OperationsPlane, command: Accept) -> OperationView:
+async def accept(plane: OperationsPlane, request: OperationRequest) -> OperationView:
     """Accept an operation: when this returns, it is on disk and will end."""
-    validate_name("agent", command.agent or "new")
-    return await submit(plane, command, partial(_lock_row, plane, command))
+    validate_name("agent", request.target or "new")
+    return await submit(plane, request, partial(_lock_row, plane, request))
 
 
-async def submit(plane: OperationsPlane, command: Accept, admit: Admit) -> OperationView:
+async def submit(plane: OperationsPlane, request: OperationRequest, admit: Admit) -> OperationView:
     """Accept an operation as `admit` allows it; `admit` is called again if a guard fails."""
-    plan = plane.catalogue.newest(command.plan)
-    if not isinstance(command.input, dict):
-        message = f"the input must be a dict of plain data, not a {type(command.input).__name__}"
+    plan = plane.catalogue.newest(request.plan)
+    if not isinstance(request.input, dict):
+        message = f"the input must be a dict of plain data, not a {type(request.input).__name__}"
         raise Invalid(message)
-    text, stored = encode_stored(command.input, "the input", INPUT_BYTES_MAX)
+    text, stored = encode_stored(request.input, "the input", INPUT_BYTES_MAX)
     subject = plane.catalogue.subject_of(plan.name)
-    validate_name("tenant", command.tenant)
-    validate_name("principal", command.principal)
-    validate_key(command.idempotency_key)
-    idempotent = _identify(command) if command.idempotency_key else None
+    validate_name("tenant", request.tenant)
+    validate_name("principal", request.principal)
+    validate_key(request.idempotency_key)
+    idempotent = _identify(request) if request.idempotency_key else None
     while True:
         now = plane.store.now()
         earlier = None if idempotent is None else await idempotent.find_named_id(plane, now)
         if earlier:
-            return await get_operation(plane, command.tenant, earlier)
+            return await get_operation(plane, request.tenant, earlier)
         operation = uuid7(now, plane.entropy.bits())
         try:
             admission = await admit(now, operation)
@@ -123,12 +124,12 @@ async def submit(plane: OperationsPlane, command: Accept, admit: Admit) -> Opera
             twin = None if idempotent is None else await idempotent.find_named_id(plane, now)
             if not twin:
                 raise
-            return await get_operation(plane, command.tenant, twin)
+            return await get_operation(plane, request.tenant, twin)
         if admission.input is not None:
             text, stored = encode_stored(admission.input, "the input", INPUT_BYTES_MAX)
         handle = OperationHandle(
             operation,
-            tenant=command.tenant,
+            tenant=request.tenant,
             plan_name=plan.name,
             agent=admission.agent,
             generation=admission.generation,
@@ -141,7 +142,7 @@ async def submit(plane: OperationsPlane, command: Accept, admit: Admit) -> Opera
         if worker:
             handle.token, handle.worker, handle.state = 1, worker, OperationState.RUNNING
         key_rows = () if idempotent is None else idempotent.rows(operation, now)
-        pending = _acceptance(handle, command.principal, admission, key_rows, text=text, now=now)
+        pending = _acceptance(handle, request.principal, admission, key_rows, text=text, now=now)
         try:
             refused = await plane.store.commit(pending.change)
         except CommitUnknown as error:
@@ -194,10 +195,10 @@ def _acceptance(
     return PendingChange(change, handle.progress, handle.state, 0.0, 1, {}, new_intents)
 
 
-def _identify(command: Accept) -> IdempotentRequest:
-    request = [command.plan, command.agent, command.input]
-    who = command.tenant, command.principal
-    return identify(*who, command.route, command.idempotency_key, request, names_operation=True)
+def _identify(request: OperationRequest) -> IdempotentRequest:
+    fingerprint = [request.plan, request.target, request.input]
+    who = request.tenant, request.principal
+    return identify(*who, request.route, request.idempotency_key, fingerprint, names_operation=True)
 
 
 def validate_name(what: str, name: object) -> None:
@@ -211,17 +212,17 @@ def validate_name(what: str, name: object) -> None:
 
 
 async def _lock_row(
-    plane: OperationsPlane, command: Accept, now: float, operation: str
+    plane: OperationsPlane, request: OperationRequest, now: float, operation: str
 ) -> Admission:
     """Lock the row that the caller names, or a new one; its generation counts the operations."""
-    uid = command.agent or uuid7(now, plane.entropy.bits())
-    row = await plane.store.find(LockRecord, (uid,)) if command.agent else None
+    uid = request.target or uuid7(now, plane.entropy.bits())
+    row = await plane.store.find(LockRecord, (uid,)) if request.target else None
     if row is None:
-        values = (uid, command.tenant, 1, operation)
+        values = (uid, request.tenant, 1, operation)
         return Admission(
-            uid, 1, prepared_writes=(NEW_LOCK,), parameters=(values,), is_new=not command.agent
+            uid, 1, prepared_writes=(NEW_LOCK,), parameters=(values,), is_new=not request.target
         )
-    if row.tenant != command.tenant:
+    if row.tenant != request.tenant:
         message = f"there is no agent {uid}"
         raise NotFound(message)
     refuse_locked(row.operation or row.next)

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import cast
 
-from tenure.core.agent import AgentState, AgentTrigger, Verb
+from tenure.core.agent import AgentState, AgentTrigger
 from tenure.core.endings import Done, Ending
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, Step
-from tenure.core.verb import LifecycleVerb
+from tenure.core.verb import LifecycleVerb, VerbName
 from tenure.plans.agents import steps as agent_steps
 from tenure.plans.agents.inputs import AgentInput
 from tenure.plans.steps import provided
@@ -35,9 +35,9 @@ def _with_key(call: Call, ending: object) -> Ending:
 
 
 VERB = LifecycleVerb(
-    Verb.CREATE,
+    VerbName.CREATE,
     during=AgentState.CREATING,
-    ends={
+    triggers={
         OperationState.SUCCEEDED: AgentTrigger.CREATED,
         OperationState.COMPENSATED: AgentTrigger.CREATE_ABORTED,
         OperationState.ABANDONED: AgentTrigger.CREATE_ABORTED,

@@ -6,12 +6,12 @@ be undone: after it the operation only goes forward.
 
 from msgspec import UNSET, UnsetType
 
-from tenure.core.agent import AgentState, AgentTrigger, Verb
+from tenure.core.agent import AgentState, AgentTrigger
 from tenure.core.endings import Done, Ending, NotYet
 from tenure.core.limits import NO_DEADLINE_SECONDS, StepLimits
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, Step, StepKind, repeat
-from tenure.core.verb import LifecycleVerb
+from tenure.core.verb import LifecycleVerb, VerbName
 from tenure.plans.agents import steps as agent_steps
 from tenure.plans.agents.inputs import VerbInput, VerbOptions
 from tenure.ports.provider import Call
@@ -56,11 +56,11 @@ async def _delete_owned(call: Call) -> Ending:
 
 
 VERB = LifecycleVerb(
-    Verb.DELETE,
-    request=AgentTrigger.DELETE,
+    VerbName.DELETE,
+    accept_trigger=AgentTrigger.DELETE,
     during=AgentState.DELETING,
     during_stuck=AgentState.DELETE_FAILED,
-    ends={
+    triggers={
         OperationState.SUCCEEDED: AgentTrigger.RESOURCES_GONE,
         OperationState.STUCK: AgentTrigger.DELETE_STUCK,
         OperationState.ABANDONED: AgentTrigger.DELETE_STUCK,
@@ -72,7 +72,7 @@ VERB = LifecycleVerb(
     closes=True,
     releases=True,
     # In a cascade the edges to its owners stay: the cascade finds the agent by them.
-    collects_owners=lambda options: not options.cascade,
+    drops_owner_edges=lambda options: not options.cascade,
     waits_for="agent.deleting",
 )
 PLAN = Plan(

@@ -9,9 +9,8 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Final
 
-from tenure.core.agent import Verb
 from tenure.core.plan import Plan
-from tenure.core.verb import LifecycleVerb
+from tenure.core.verb import LifecycleVerb, VerbName
 from tenure.plans import agents
 from tenure.plans.agents.inputs import (
     AgentInput,
@@ -23,7 +22,7 @@ from tenure.plans.agents.inputs import (
 )
 
 
-def _find_verbs() -> dict[Verb, ModuleType]:
+def _find_verbs() -> dict[VerbName, ModuleType]:
     """The module of each verb."""
     names = [module.name for module in iter_modules(agents.__path__) if module.name != "lifecycle"]
     modules = [import_module(f"{agents.__name__}.{name}") for name in names]
@@ -31,8 +30,8 @@ def _find_verbs() -> dict[Verb, ModuleType]:
 
 
 _MODULES: Final = _find_verbs()
-PLANS: Final[tuple[Plan, ...]] = tuple(_MODULES[verb].PLAN for verb in Verb)
-VERBS: Final[Mapping[str, LifecycleVerb]] = {verb: _MODULES[verb].VERB for verb in Verb}
+PLANS: Final[tuple[Plan, ...]] = tuple(_MODULES[verb].PLAN for verb in VerbName)
+VERBS: Final[Mapping[str, LifecycleVerb]] = {verb: _MODULES[verb].VERB for verb in VerbName}
 """The declaration of each verb, by the name of its plan."""
 CLOSING: Final = frozenset(name for name, verb in VERBS.items() if verb.closes)
 WAITED_FOR: Final = {name: verb.waits_for for name, verb in VERBS.items() if verb.waits_for}

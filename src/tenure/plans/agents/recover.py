@@ -5,11 +5,11 @@ credentials are untouched, and the new runtime goes on with the state of the old
 one does not become ready nothing has changed, and the log of the old one can still be read.
 """
 
-from tenure.core.agent import AgentState, AgentTrigger, Verb
+from tenure.core.agent import AgentState, AgentTrigger
 from tenure.core.endings import Done, Ending
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, Step, StepKind, repeat
-from tenure.core.verb import LifecycleVerb
+from tenure.core.verb import LifecycleVerb, VerbName
 from tenure.plans.agents import steps as agent_steps
 from tenure.plans.agents.create import runtime_step
 from tenure.ports.provider import Call, Spec
@@ -29,10 +29,10 @@ async def _switch(call: Call) -> Ending:
 
 
 VERB = LifecycleVerb(
-    Verb.RECOVER,
-    request=AgentTrigger.RECOVER,
+    VerbName.RECOVER,
+    accept_trigger=AgentTrigger.RECOVER,
     during=AgentState.READY,
-    ends={OperationState.SUCCEEDED: AgentTrigger.RECOVERED},
+    triggers={OperationState.SUCCEEDED: AgentTrigger.RECOVERED},
     audit="agent.recover",
     starts_runtime=True,
     needs_open_owner=True,

@@ -4,12 +4,12 @@ from typing import cast
 
 import msgspec
 
-from tenure.core.agent import AgentState, AgentTrigger, Verb
+from tenure.core.agent import AgentState, AgentTrigger
 from tenure.core.endings import Done, Ending
 from tenure.core.errors import Rejected
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, Step, StepFunction, nothing, repeat
-from tenure.core.verb import LifecycleVerb
+from tenure.core.verb import LifecycleVerb, VerbName
 from tenure.plans.agents import steps as agent_steps
 from tenure.plans.agents.create import runtime_step
 from tenure.ports.provider import Call, Presence
@@ -64,10 +64,10 @@ def _kept_runtime(call: Call) -> Ending | None:
 
 
 VERB = LifecycleVerb(
-    Verb.RESUME,
-    request=AgentTrigger.RESUME,
+    VerbName.RESUME,
+    accept_trigger=AgentTrigger.RESUME,
     during=AgentState.RESUMING,
-    ends={
+    triggers={
         OperationState.SUCCEEDED: AgentTrigger.RESUMED,
         OperationState.COMPENSATED: AgentTrigger.RESUME_ABORTED,
         OperationState.ABANDONED: AgentTrigger.RESUME_ABORTED,

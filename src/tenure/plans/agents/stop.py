@@ -3,11 +3,11 @@
 It cannot be cancelled.  The agent ends SUSPENDED, and a resume makes it READY again.
 """
 
-from tenure.core.agent import AgentState, AgentTrigger, Verb
+from tenure.core.agent import AgentState, AgentTrigger
 from tenure.core.endings import Done, Ending
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, Step, StepKind, repeat
-from tenure.core.verb import LifecycleVerb
+from tenure.core.verb import LifecycleVerb, VerbName
 from tenure.plans.agents import steps as agent_steps
 from tenure.plans.agents.inputs import VerbInput, VerbOptions
 from tenure.plans.steps import unless_foreign
@@ -30,12 +30,12 @@ class StopOptions(VerbOptions, frozen=True, kw_only=True):
 
 
 VERB = LifecycleVerb(
-    Verb.STOP,
-    request=AgentTrigger.STOP,
+    VerbName.STOP,
+    accept_trigger=AgentTrigger.STOP,
     during=AgentState.SUSPENDING,
-    ends={
-        OperationState.SUCCEEDED: AgentTrigger.DRAINED,
-        OperationState.ABANDONED: AgentTrigger.DRAINED,
+    triggers={
+        OperationState.SUCCEEDED: AgentTrigger.SUSPEND_DONE,
+        OperationState.ABANDONED: AgentTrigger.SUSPEND_DONE,
     },
     audit="agent.stop",
     options=StopOptions,

@@ -6,10 +6,10 @@ cancelled until the step that closes the credentials begins.
 
 from msgspec import UnsetType
 
-from tenure.core.agent import AgentState, AgentTrigger, Verb
+from tenure.core.agent import AgentState, AgentTrigger
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, StepKind
-from tenure.core.verb import LifecycleVerb
+from tenure.core.verb import LifecycleVerb, VerbName
 from tenure.plans.agents import steps as agent_steps
 from tenure.plans.agents.inputs import VerbInput, VerbOptions
 
@@ -33,12 +33,12 @@ def _keeps_runtime(values: SuspendInput) -> bool:
 
 
 VERB = LifecycleVerb(
-    Verb.SUSPEND,
-    request=AgentTrigger.SUSPEND,
+    VerbName.SUSPEND,
+    accept_trigger=AgentTrigger.SUSPEND,
     during=AgentState.SUSPENDING,
-    ends={
-        OperationState.SUCCEEDED: AgentTrigger.DRAINED,
-        OperationState.ABANDONED: AgentTrigger.DRAINED,
+    triggers={
+        OperationState.SUCCEEDED: AgentTrigger.SUSPEND_DONE,
+        OperationState.ABANDONED: AgentTrigger.SUSPEND_DONE,
     },
     audit="agent.suspend",
     options=SuspendOptions,

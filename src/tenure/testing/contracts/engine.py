@@ -12,7 +12,7 @@ import pytest
 
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.plane import Plane
 from tenure.core.errors import CommitUnknown
 from tenure.core.operation import OperationState
@@ -66,7 +66,7 @@ LINEAR = ["identity.ensure", "access.ensure", "runtime.ensure", "credentials.ens
 
 async def accept(plane: Plane, plan: str) -> str:
     """Accept an operation of this plan and return its id."""
-    return (await admission.accept(plane, Accept(plan))).id
+    return (await admission.accept(plane, OperationRequest(plan))).id
 
 
 async def wait_for_end(plane: Plane, operation: str, seconds: float = LONG) -> OperationState:

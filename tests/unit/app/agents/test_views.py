@@ -7,9 +7,10 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents import invocations
 from tenure.app.agents import views as agent_views
 from tenure.app.operations import commands as operations
-from tenure.core.agent import AgentState, Verb
+from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, NotFound, NotReady
 from tenure.core.operation import OperationState
+from tenure.core.verb import VerbName
 from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test, fault
@@ -156,7 +157,7 @@ async def test_an_agent_without_a_runtime_has_no_logs(harness):
 
 @agent_test
 async def test_a_plan_is_shown_with_its_keys_before_it_is_followed(harness):
-    _, steps = agent_views.preview_plan(harness.plane, Verb.CREATE, None)
+    _, steps = agent_views.preview_plan(harness.plane, VerbName.CREATE, None)
     assert [step.name for step in steps] == [
         "identity",
         "access",
@@ -171,7 +172,7 @@ async def test_a_plan_is_shown_with_its_keys_before_it_is_followed(harness):
     await harness.create_ready()
     await harness.run_verb("suspend")
     row = await agent_views.get_agent_row(harness.plane, CALLER, "alpha")
-    _, steps = agent_views.preview_plan(harness.plane, Verb.RESUME, row)
+    _, steps = agent_views.preview_plan(harness.plane, VerbName.RESUME, row)
     (key,) = [step.key for step in steps if step.key]
     await harness.run_verb("resume")
     assert key in {thing.key.text for thing in harness.world.holds(provider="runtime")}

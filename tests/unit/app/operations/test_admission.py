@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.start_checks import prepare
 from tenure.core.endings import Done, Waiting
 from tenure.core.errors import Conflict, Invalid, LimitExceeded, NotFound, Rejected, StoreError
@@ -28,13 +28,13 @@ from tests.unit.support.scripted_planes import (
     virtual_time_test,
 )
 
-ASKED = Accept("waits", idempotency_key="once")
+ASKED = OperationRequest("waits", idempotency_key="once")
 
 
 @virtual_time_test
 async def test_the_answer_shows_the_first_stage_intended_and_nothing_called(cluster):
     plane = (await cluster.start()).plane
-    accepted = await admission.accept(plane, Accept("parallel"))
+    accepted = await admission.accept(plane, OperationRequest("parallel"))
     assert (accepted.state, accepted.generation, accepted.done) == (
         OperationState.RUNNING,
         1,
@@ -48,7 +48,7 @@ async def test_the_answer_shows_the_first_stage_intended_and_nothing_called(clus
 @virtual_time_test
 async def test_the_same_key_and_request_answer_with_the_same_operation_also_after_its_end(cluster):
     plane = (await cluster.start()).plane
-    command = Accept("linear", idempotency_key="once")
+    command = OperationRequest("linear", idempotency_key="once")
     first = await admission.accept(plane, command)
     assert (await admission.accept(plane, command)).id == first.id
     assert (await reads.wait(plane, TENANT, first.id)).state is OperationState.SUCCEEDED
@@ -78,7 +78,7 @@ async def test_a_key_used_for_another_request_is_a_conflict_that_names_the_first
 @virtual_time_test
 async def test_a_key_answers_first_also_where_its_agent_is_busy(cluster):
     plane = (await cluster.start()).plane
-    command = replace(ASKED, agent="bird")
+    command = replace(ASKED, target="bird")
     first = await admission.accept(plane, command)
     assert (await admission.accept(plane, command)).id == first.id
     with pytest.raises(Conflict) as refused:
@@ -118,7 +118,7 @@ async def test_a_second_operation_on_an_agent_is_refused_by_the_name_of_the_firs
     assert (refused.value.code, refused.value.holder) == ("operation_in_progress", first)
     await operations.cancel(plane, by("the caller"), first)
     assert (await reads.wait(plane, TENANT, first)).state is OperationState.COMPENSATED
-    second = await admission.accept(plane, Accept("linear", "bird"))
+    second = await admission.accept(plane, OperationRequest("linear", "bird"))
     assert second.generation == 2
 
 
@@ -126,10 +126,10 @@ async def test_a_second_operation_on_an_agent_is_refused_by_the_name_of_the_firs
 async def test_a_plan_that_is_no_verb_lets_go_of_its_agent_whatever_it_was_given(cluster):
     cluster.plan("looks_like_one", step("turn", Script(Rejected("no"))))
     plane = (await cluster.start()).plane
-    command = Accept("looks_like_one", "bird", {"after": "another", "queued": True})
+    command = OperationRequest("looks_like_one", "bird", {"after": "another", "queued": True})
     first = await admission.accept(plane, command)
     assert (await reads.wait(plane, TENANT, first.id)).state is OperationState.COMPENSATED
-    assert (await admission.accept(plane, Accept("linear", "bird"))).generation == 2
+    assert (await admission.accept(plane, OperationRequest("linear", "bird"))).generation == 2
 
 
 @virtual_time_test
@@ -155,7 +155,7 @@ async def test_who_is_overtaken_on_an_agent_reads_again_and_follows(cluster):
 
     for round_ in range(2):  # an agent that is new, then one that is there
         cluster.stores[0].after["find"] = [overtaken]
-        mine = await admission.accept(plane, Accept("linear", "bird"))
+        mine = await admission.accept(plane, OperationRequest("linear", "bird"))
         assert mine.generation == 2 * round_ + 2
         assert (await reads.wait(plane, TENANT, mine.id)).state is OperationState.SUCCEEDED
 
@@ -165,7 +165,7 @@ async def test_another_tenants_agent_and_operation_are_not_there(cluster):
     plane = (await cluster.start()).plane
     name = await accept(plane, "waits", "bird")
     with pytest.raises(NotFound, match="there is no agent bird"):
-        await admission.accept(plane, Accept("linear", "bird", tenant="north"))
+        await admission.accept(plane, OperationRequest("linear", "bird", tenant="north"))
     for ask in (
         reads.get_operation(plane, "north", name),
         operations.cancel(plane, by("nobody", "north"), name),
@@ -180,17 +180,29 @@ async def test_another_tenants_agent_and_operation_are_not_there(cluster):
 @pytest.mark.parametrize(
     ("command", "error", "words"),
     [
-        (Accept("nope"), NotFound, "there is no plan 'nope'; known are: charge, linear"),
-        (Accept("linear", input={"x": object()}), Invalid, "the input must be plain data"),
-        (Accept("linear", input={"x": "\ud800"}), Invalid, "the input must be plain data"),
+        (OperationRequest("nope"), NotFound, "there is no plan 'nope'; known are: charge, linear"),
         (
-            Accept("linear", input={"x": "y" * INPUT_BYTES_MAX}),
+            OperationRequest("linear", input={"x": object()}),
+            Invalid,
+            "the input must be plain data",
+        ),
+        (
+            OperationRequest("linear", input={"x": "\ud800"}),
+            Invalid,
+            "the input must be plain data",
+        ),
+        (
+            OperationRequest("linear", input={"x": "y" * INPUT_BYTES_MAX}),
             LimitExceeded,
             f"the input has at most {INPUT_BYTES_MAX} bytes as JSON; this one has 262152",
         ),
-        (Accept("linear", input={"x": "€" * (INPUT_BYTES_MAX // 2)}), LimitExceeded, "393224"),
         (
-            Accept("linear", idempotency_key="k" * (IDEMPOTENCY_KEY_CHARACTERS_MAX + 1)),
+            OperationRequest("linear", input={"x": "€" * (INPUT_BYTES_MAX // 2)}),
+            LimitExceeded,
+            "393224",
+        ),
+        (
+            OperationRequest("linear", idempotency_key="k" * (IDEMPOTENCY_KEY_CHARACTERS_MAX + 1)),
             Invalid,
             f"at most {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters",
         ),
@@ -212,7 +224,7 @@ async def test_what_is_just_within_the_bounds_is_accepted(cluster):
     plane = (await cluster.start()).plane
     most = "y" * (INPUT_BYTES_MAX - len('{"x":""}'))
     key = "k" * IDEMPOTENCY_KEY_CHARACTERS_MAX
-    command = Accept("linear", input={"x": most}, idempotency_key=key)
+    command = OperationRequest("linear", input={"x": most}, idempotency_key=key)
     accepted = await admission.accept(plane, command)
     assert (await reads.wait(plane, TENANT, accepted.id)).state is OperationState.SUCCEEDED
 
@@ -223,7 +235,7 @@ async def test_steps_are_given_what_was_accepted_whatever_becomes_of_it_afterwar
     cluster.plan("asks", step("ask", ask))
     plane = (await cluster.start()).plane
     given = {"sizes": (1, 2), "names": ["a"]}
-    name = (await admission.accept(plane, Accept("asks", input=given))).id
+    name = (await admission.accept(plane, OperationRequest("asks", input=given))).id
     given["names"] = ["b"]
     await asyncio.sleep(1)
     await operations.signal(plane, by("a friend"), name, name=SIGNAL)
@@ -235,7 +247,7 @@ async def test_steps_are_given_what_was_accepted_whatever_becomes_of_it_afterwar
 async def test_without_a_running_engine_it_is_kept_until_someone_claims_it(cluster):
     idle = cluster.boot("idle").plane
     await prepare(idle)
-    accepted = await admission.accept(idle, Accept("linear"))
+    accepted = await admission.accept(idle, OperationRequest("linear"))
     assert accepted.state is OperationState.PENDING
     plane = (await cluster.start()).plane
     assert (await reads.wait(plane, TENANT, accepted.id)).state is OperationState.SUCCEEDED

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.app.operations import admission, entry_change, reads
 from tenure.app.operations import commands as operations
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.operations.claims import SingleClaims
 from tenure.app.operations.executor import Executor
 from tenure.app.plane import Plane
@@ -77,7 +77,7 @@ class Bench:
 
     async def accept(self, plan: str = "single") -> str:
         await prepare(self.plane)
-        return (await admission.accept(self.plane, Accept(plan))).id
+        return (await admission.accept(self.plane, OperationRequest(plan))).id
 
     async def begin(self, handle: Any, step: str) -> "asyncio.Task[None]":
         """A move of this step, its call out at the provider."""

@@ -8,7 +8,7 @@ import pytest
 from tenure.app import pages
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.start_checks import prepare
 from tenure.core.endings import Done, NotYet, Waiting
 from tenure.core.errors import Conflict, Invalid, LimitExceeded
@@ -358,7 +358,7 @@ async def test_two_signals_at_the_same_time_are_both_kept(cluster):
 async def test_an_ended_operation_is_shown_after_its_plan_has_gone(cluster):
     cluster.plan("old", step("one", Script(Done({"n": 1})), Script(), Script()))
     plane = (await cluster.start()).plane
-    name = (await admission.accept(plane, Accept("old"))).id
+    name = (await admission.accept(plane, OperationRequest("old"))).id
     ended = await reads.wait(plane, TENANT, name)
     cluster.catalogue = type(cluster.catalogue)()
     later = (await cluster.start()).plane

@@ -205,7 +205,9 @@ async def test_an_undo_that_is_marked_absent_counts_as_undone(cluster):
     assert [one.name for one in ended.left] == []
     assert ended.steps[1].detail == "marked absent by an operator"
     assert "runtime was refused" in ended.error
-    await admission.accept(plane, admission.Accept("linear", ended.agent))  # the agent is free
+    await admission.accept(
+        plane, admission.OperationRequest("linear", ended.agent)
+    )  # the agent is free
 
 
 @virtual_time_test
@@ -228,7 +230,7 @@ async def test_abandoning_ends_it_and_lists_what_is_left(cluster):
     )
     await asyncio.sleep(60)
     assert cluster.holds() == ["access"], "nothing is tried any more"
-    await admission.accept(plane, admission.Accept("linear", ended.agent))
+    await admission.accept(plane, admission.OperationRequest("linear", ended.agent))
 
 
 @virtual_time_test

@@ -12,7 +12,7 @@ import pytest
 
 from proofs.agents.lifecycle import FakeCredentials
 from tenure.app.events.cloudevents import outgoing
-from tenure.app.operations.admission import Accept, accept
+from tenure.app.operations.admission import OperationRequest, accept
 from tenure.app.operations.reads import wait
 from tenure.app.safety import epochs
 from tenure.app.safety.pause import GENERATIONS_PER_EPOCH, Pause
@@ -82,7 +82,7 @@ def test_an_older_copy_of_the_store_that_somebody_put_back_holds_the_plane(tmp_p
     async def first():
         async with plane_in(tmp_path) as plane:
             _, token = await tokens.create_token(plane, ADMIN, principal="a", role=Role.ADMIN)
-            done = await accept(plane, Accept("onboard", agent="one"))
+            done = await accept(plane, OperationRequest("onboard", target="one"))
             await wait(plane, "default", done.id)
             await plane.store.backup(str(tmp_path / "copy.db"))
             await say(plane, "later")
@@ -101,7 +101,7 @@ def test_an_older_copy_of_the_store_that_somebody_put_back_holds_the_plane(tmp_p
             await epochs.confirm(plane, ADMIN)
             while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
                 await asyncio.sleep(0)
-            done = await accept(plane, Accept("onboard", agent="one"))
+            done = await accept(plane, OperationRequest("onboard", target="one"))
             assert (await wait(plane, "default", done.id)).state is OperationState.SUCCEEDED
 
     async def third():
@@ -119,7 +119,7 @@ def test_what_is_told_after_a_restore_is_later_than_what_was_told_before_it(tmp_
     inbox = Inbox(sqlite3.connect(tmp_path / "inbox.db"))
 
     async def read_audit(plane, *, after=0):
-        done = await accept(plane, Accept("onboard", agent="one"))
+        done = await accept(plane, OperationRequest("onboard", target="one"))
         await wait(plane, "default", done.id)
         rows = await plane.store.list_events(after=after, limit=1_000)
         events = [msgspec.json.decode(outgoing(plane.id, row).body) for row in rows]
@@ -383,7 +383,7 @@ async def test_a_provider_that_cannot_be_listed_is_told(harness):
 def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):
     async def main():
         async with plane_in(tmp_path) as plane:
-            name = (await accept(plane, Accept("onboard", agent="one"))).id
+            name = (await accept(plane, OperationRequest("onboard", target="one"))).id
             done = await wait(plane, "default", name)
             until = {"until": 0.0, "sightings": 0}
             await plane.store.commit(Change("", (), (Put("tombstone", (name, "identity"), until),)))

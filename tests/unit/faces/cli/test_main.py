@@ -10,8 +10,8 @@ import click
 import pytest
 
 from tenure import __version__
-from tenure.core.agent import Verb
 from tenure.core.operation import OperationState
+from tenure.core.verb import VerbName
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.exits import ADVICE, OF_STATE, Exit, ServerRefusal
 from tenure.faces.http.problems import PROBLEMS
@@ -86,7 +86,7 @@ def test_every_command_has_help_that_teaches(capsys):
         said = capsys.readouterr().out
         assert "\n  Examples:\n    " in said, group
         assert "..." not in said.partition("ARGS]...")[2], "what it does is cut off"
-    verbs = {verb.removesuffix("_agent") for verb in Verb if verb is not Verb.RECOVER}
+    verbs = {verb.removesuffix("_agent") for verb in VerbName if verb is not VerbName.RECOVER}
     others = {"invite", "invoke", "list", "logs", "show"}
     assert [path[1] for path in EVERY if path[0] == "agent"] == sorted(verbs | others)
 

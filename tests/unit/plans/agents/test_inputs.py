@@ -132,4 +132,4 @@ def test_every_option_of_a_verb_reaches_its_steps(verb):
     options = set((verb.options or VerbOptions).__struct_fields__)
     values = set((verb.input or VerbInput).__struct_fields__)
     ignored = {"keep_runtime"} if verb.name == "stop_agent" else set()
-    assert verb.request is None or options - ignored <= values
+    assert verb.accept_trigger is None or options - ignored <= values

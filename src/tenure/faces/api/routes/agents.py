@@ -11,8 +11,8 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.agents.commands import RequestOptions
 from tenure.app.agents.spec import AgentSpec, check_spec
-from tenure.core.agent import Verb
 from tenure.core.roles import Role
+from tenure.core.verb import VerbName
 from tenure.faces.api.routes.operations import reply_accepted
 from tenure.faces.api.schemas import agents as schemas
 from tenure.faces.api.schemas.operations import Operation
@@ -36,14 +36,14 @@ def options_of(request: HttpRequest) -> RequestOptions:
     )
 
 
-async def _preview(request: HttpRequest, verb: Verb, *, warnings: Sequence[str] = ()) -> Reply:
+async def _preview(request: HttpRequest, verb: VerbName, *, warnings: Sequence[str] = ()) -> Reply:
     """The answer to a dry run: the plan of the verb; nothing is changed."""
     row = None
     if "agent" in request.names:
         row = await agent_views.get_agent_row(request.plane, request.caller, request.names["agent"])
     plan, steps = agent_views.preview_plan(request.plane, verb, row)
     below: list[cascade.CascadeEdge] = []
-    if verb is Verb.DELETE and row is not None:
+    if verb is VerbName.DELETE and row is not None:
         below = await cascade.tree(request.plane, row, limit=CASCADE_MAX)
     return Reply(
         schemas.PlanPreview(
@@ -70,7 +70,7 @@ async def create_agent(request: HttpRequest) -> Reply:
     check_spec(spec)
     if cast(schemas.DryRunQuery, request.query).dry_run:
         return await _preview(
-            request, Verb.CREATE, warnings=await creation.missing_files(request.plane, spec)
+            request, VerbName.CREATE, warnings=await creation.missing_files(request.plane, spec)
         )
     operation = await agents.create_agent(
         request.plane, request.caller, spec, request_options=options_of(request)
@@ -123,7 +123,7 @@ async def get_logs(request: HttpRequest) -> schemas.LogText:
 async def suspend_agent(request: HttpRequest) -> Reply:
     """Suspend an agent: close it, drain it, free its runtime."""
     if cast(schemas.QueueQuery, request.query).dry_run:
-        return await _preview(request, Verb.SUSPEND)
+        return await _preview(request, VerbName.SUSPEND)
     body = cast(schemas.Suspend, request.body)
     operation = await agents.suspend_agent(
         request.plane,
@@ -139,7 +139,7 @@ async def suspend_agent(request: HttpRequest) -> Reply:
 async def stop_agent(request: HttpRequest) -> Reply:
     """Stop an agent at once: revoke its credentials, fence it, kill its runtime."""
     if cast(schemas.QueueQuery, request.query).dry_run:
-        return await _preview(request, Verb.STOP)
+        return await _preview(request, VerbName.STOP)
     operation = await agents.stop_agent(
         request.plane, request.caller, request.names["agent"], request_options=options_of(request)
     )
@@ -149,7 +149,7 @@ async def stop_agent(request: HttpRequest) -> Reply:
 async def resume_agent(request: HttpRequest) -> Reply:
     """Resume a suspended agent."""
     if cast(schemas.QueueQuery, request.query).dry_run:
-        return await _preview(request, Verb.RESUME)
+        return await _preview(request, VerbName.RESUME)
     operation = await agents.resume_agent(
         request.plane, request.caller, request.names["agent"], request_options=options_of(request)
     )
@@ -160,7 +160,7 @@ async def delete_agent(request: HttpRequest) -> Reply:
     """Delete an agent: close it and remove all its resources."""
     query = cast(schemas.Delete, request.query)
     if query.dry_run:
-        return await _preview(request, Verb.DELETE)
+        return await _preview(request, VerbName.DELETE)
     operation = await agents.delete_agent(
         request.plane,
         request.caller,

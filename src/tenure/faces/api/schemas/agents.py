@@ -6,8 +6,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tenure.app.agents import views as agent_views
 from tenure.app.agents.spec import OnDelete
-from tenure.core.agent import AgentState, Verb
+from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
+from tenure.core.verb import VerbName
 from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, RequestFields, ResponseBody
 
 DryRun = Annotated[bool, Meta(description="Only show the plan: steps, compensations, keys.")]
@@ -86,7 +87,7 @@ class CascadeBranch(ResponseBody, frozen=True):
 class PlanPreview(ResponseBody, frozen=True):
     """The answer to a dry run: the steps in order, and for a delete its cascade."""
 
-    kind: Verb
+    kind: VerbName
     plan: str
     version: int
     steps: list[StepPreview]

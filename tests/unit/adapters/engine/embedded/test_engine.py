@@ -6,7 +6,7 @@ import pytest
 
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.core.endings import Done, NotYet, Waiting
 from tenure.core.limits import StepLimits
 from tenure.core.operation import OperationState
@@ -116,7 +116,7 @@ async def test_what_its_caller_did_not_hand_over_is_found_by_the_keeper(cluster)
         await forever()
 
     cluster.stores[0].after["commit"] = [then_hang]
-    accepting = asyncio.create_task(admission.accept(plane, Accept("linear")))
+    accepting = asyncio.create_task(admission.accept(plane, OperationRequest("linear")))
     await kept.wait()
     accepting.cancel()
     await asyncio.sleep(0)

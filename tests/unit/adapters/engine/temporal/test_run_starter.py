@@ -6,7 +6,7 @@ from typing import Any, cast
 from tenure.adapters.clock.system import SystemEntropy
 from tenure.adapters.engine.temporal.run_starter import RunStarter
 from tenure.app.operations import admission
-from tenure.app.operations.admission import Accept
+from tenure.app.operations.admission import OperationRequest
 from tenure.app.operations.claims import SingleClaims
 from tenure.app.plane import Plane
 from tenure.app.start_checks import prepare
@@ -69,7 +69,7 @@ class Bench:
     async def start(self) -> str:
         """An operation that a worker of Temporal holds."""
         await prepare(self.plane)
-        name = (await admission.accept(self.plane, Accept("single"))).id
+        name = (await admission.accept(self.plane, OperationRequest("single"))).id
         await self.claims.begin(name)
         return name
 
