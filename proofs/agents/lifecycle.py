@@ -166,7 +166,9 @@ class FakeRuntime(FakeProvider):
     def _status(self, key: ResourceKey, fault: Fault | None) -> Status:
         presence = self._inspect(key, fault).presence
         busy = presence is Presence.READY and key.text in self.busy
-        return Status(presence, busy, said="" if presence is Presence.READY else "it said nothing")
+        return Status(
+            presence, busy, message="" if presence is Presence.READY else "it said nothing"
+        )
 
 
 class Door:

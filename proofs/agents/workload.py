@@ -14,7 +14,7 @@ from proofs.agents.profiles import DELAYS, PROFILES, Request, alphabet
 from proofs.agents.scenarios import PATIENCE, check_agents, perform, wait_for_rest
 from proofs.harness.cluster import Client
 from proofs.harness.schedule import DrawnFaults
-from proofs.harness.simulation import OpenDisk, Parts, Simulation, memory_disk
+from proofs.harness.simulation import ClusterParts, OpenDisk, Simulation, memory_disk
 from proofs.harness.snapshot import TENANT, Snapshot
 from tenure.app.agents import invocations
 from tenure.app.agents.commands import RequestOptions
@@ -45,11 +45,11 @@ class AgentsSimulation(Simulation):
         """By name, the close that was acknowledged last, and when; until somebody opens again."""
         self.invoked = 0
 
-    def build(self, loop: SeededLoop) -> Parts:
+    def build(self, loop: SeededLoop) -> ClusterParts:
         """The plans of the lifecycle over fakes."""
         world, faults = World(loop), DrawnFaults(self.schedule, loop, alphabet, DELAYS)
         self.fakes = Fakes(world, faults)
-        return Parts(PLANS.values(), world, self.fakes.all(), faults)
+        return ClusterParts(PLANS.values(), world, self.fakes.all(), faults)
 
     async def before_clients(self) -> None:
         """Set the quota of the tenant."""

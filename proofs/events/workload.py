@@ -16,7 +16,7 @@ from proofs.agents.scenarios import check_agents, wait_for_rest
 from proofs.events.invariants import violations
 from proofs.events.profiles import PROFILES
 from proofs.harness.cluster import Client, Process
-from proofs.harness.simulation import OpenDisk, Parts, Simulation, memory_disk
+from proofs.harness.simulation import ClusterParts, OpenDisk, Simulation, memory_disk
 from proofs.harness.snapshot import Snapshot
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.agents import commands as agents
@@ -47,11 +47,11 @@ class EventsSimulation(Simulation):
         self.client = Client(self)
         self.arrived: list[Outgoing] = []
 
-    def build(self, loop: SeededLoop) -> Parts:
+    def build(self, loop: SeededLoop) -> ClusterParts:
         """The plans of the lifecycle over fakes without faults."""
         world, faults = World(loop), Faults()
         self.fakes = Fakes(world, faults)
-        return Parts(PLANS.values(), world, self.fakes.all(), faults)
+        return ClusterParts(PLANS.values(), world, self.fakes.all(), faults)
 
     def clients(self) -> Iterable[Coroutine[Any, Any, None]]:
         """None: one caller does everything before the calm."""

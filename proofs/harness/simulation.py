@@ -98,8 +98,8 @@ class SuspendableClock(VirtualClock):
         return super().monotonic() - self.lost
 
 
-class Parts(NamedTuple):
-    """What a subject builds a cluster from."""
+class ClusterParts(NamedTuple):
+    """The plans, providers and faults of which a subject builds a cluster."""
 
     plans: Iterable[Plan]
     world: World
@@ -140,7 +140,7 @@ class Simulation(Cluster):
 
     # --- what a subject says ----------------------------------------------------------------------
 
-    def build(self, loop: SeededLoop) -> Parts:
+    def build(self, loop: SeededLoop) -> ClusterParts:
         """The world, providers and plans of this run."""
         raise NotImplementedError
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from proofs.harness.rest import Patience, until_at_rest
 from proofs.harness.schedule import DrawnFaults
-from proofs.harness.simulation import OpenDisk, Parts, Simulation, memory_disk
+from proofs.harness.simulation import ClusterParts, OpenDisk, Simulation, memory_disk
 from proofs.harness.snapshot import Snapshot
 from proofs.operations.callers import Callers
 from proofs.operations.history import CallerHistory, request_of, violations_in_time
@@ -30,10 +30,10 @@ class OperationsSimulation(Simulation):
         self.history = CallerHistory()
         self.callers = Callers(self, self.history)
 
-    def build(self, loop: SeededLoop) -> Parts:
+    def build(self, loop: SeededLoop) -> ClusterParts:
         """Every plan of the tests, over fakes."""
         world, faults = World(loop), DrawnFaults(self.schedule, loop, alphabet)
-        return Parts(PLANS.values(), world, providers_of(world, faults), faults)
+        return ClusterParts(PLANS.values(), world, providers_of(world, faults), faults)
 
     def clients(self) -> Iterable[Coroutine[Any, Any, None]]:
         """One caller for each request."""

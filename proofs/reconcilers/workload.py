@@ -22,7 +22,7 @@ from proofs.agents.lifecycle import CALLER, PLANS, TENANT, Fakes, spec_of
 from proofs.agents.scenarios import wait_for_rest
 from proofs.events.lossy_delivery import ABOUT, RECEIVER, LossyDelivery
 from proofs.harness.cluster import PLANE, Client
-from proofs.harness.simulation import OpenDisk, Parts, Simulation, memory_disk
+from proofs.harness.simulation import ClusterParts, OpenDisk, Simulation, memory_disk
 from proofs.harness.snapshot import Snapshot
 from proofs.reconcilers.profiles import LOST, PROFILES, Storm
 from tenure.app.agents import cascade
@@ -83,12 +83,12 @@ class ReconcilersSimulation(Simulation):
         self.planted: list[tuple[str, str]] = []
         self.delivery = LossyDelivery(self.loses)
 
-    def build(self, loop: SeededLoop) -> Parts:
+    def build(self, loop: SeededLoop) -> ClusterParts:
         """The plans of the lifecycle over fakes; faults strike during the first passes."""
         self.rng = random.Random(f"reconcile/{loop.seed}")
         world, self.storm = World(loop), Storm(self.rng)
         self.fakes = Fakes(world, self.storm)
-        return Parts(PLANS.values(), world, self.fakes.all(), self.storm)
+        return ClusterParts(PLANS.values(), world, self.fakes.all(), self.storm)
 
     def clients(self) -> Iterable[Coroutine[Any, Any, None]]:
         """None: one caller does everything before the calm."""

@@ -66,7 +66,7 @@ def test_grants_outlive_the_process_that_made_them(tmp_path):
 
     async def first(access: LocalAccess) -> None:
         await access.ensure(access_key(), access_spec("reader", teams=("ops",)))
-        await access.give_team("t", "ops", role="pager")
+        await access.grant_team_role("t", "ops", role="pager")
 
     async def second(access: LocalAccess) -> None:
         assert await access.check("t", "a", role="reader")

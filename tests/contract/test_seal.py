@@ -16,18 +16,18 @@ def path(tmp_path):
 
 
 def test_what_is_sealed_opens_again_also_in_another_process(path):
-    sealed = LocalSeal(path).close_up(SECRET, label="a")
-    assert LocalSeal(path).open_up(sealed, label="a") == SECRET
+    sealed = LocalSeal(path).encrypt(SECRET, label="a")
+    assert LocalSeal(path).decrypt(sealed, label="a") == SECRET
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_it_says_nothing_to_who_has_no_key(path, tmp_path):
     seal = LocalSeal(path)
-    sealed = seal.close_up(SECRET, label="a")
+    sealed = seal.encrypt(SECRET, label="a")
     assert SECRET.decode() not in sealed
-    assert seal.close_up(SECRET, label="a") != sealed
+    assert seal.encrypt(SECRET, label="a") != sealed
     with pytest.raises(Invalid):
-        LocalSeal(tmp_path / "other.key").open_up(sealed, label="a")
+        LocalSeal(tmp_path / "other.key").decrypt(sealed, label="a")
 
 
 @pytest.mark.parametrize(
@@ -42,19 +42,19 @@ def test_it_says_nothing_to_who_has_no_key(path, tmp_path):
 )
 def test_what_was_changed_or_moved_does_not_open(path, change):
     seal = LocalSeal(path)
-    sealed = seal.close_up(SECRET, label="a")
+    sealed = seal.encrypt(SECRET, label="a")
     with pytest.raises(Invalid):
-        seal.open_up(change(sealed), label="a")
+        seal.decrypt(change(sealed), label="a")
     with pytest.raises(Invalid):
-        seal.open_up(sealed, label="b")
+        seal.decrypt(sealed, label="b")
 
 
 def test_a_key_that_others_can_read_or_that_is_none_is_not_used(path):
-    LocalSeal(path).close_up(SECRET, label="a")
+    LocalSeal(path).encrypt(SECRET, label="a")
     path.chmod(0o644)
     with pytest.raises(StoreUnsafe):
-        LocalSeal(path).close_up(SECRET, label="a")
+        LocalSeal(path).encrypt(SECRET, label="a")
     path.chmod(0o600)
     path.write_bytes(b"short")
     with pytest.raises(StoreError):
-        LocalSeal(path).close_up(SECRET, label="a")
+        LocalSeal(path).encrypt(SECRET, label="a")

@@ -80,7 +80,7 @@ class RealLoop:
             session.connection.terminate()
         for connection in store._readers._free:
             connection.terminate()
-        await store._side.close()
+        await store._background.close()
 
     async def clear(self) -> None:
         """Cut whoever is left, and forget every row."""

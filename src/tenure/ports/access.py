@@ -70,11 +70,11 @@ class Access(Provider, Protocol):
         """
         ...
 
-    async def give_team(self, tenant: str, team: str, *, role: str) -> None:
+    async def grant_team_role(self, tenant: str, team: str, *, role: str) -> None:
         """Give every member of the team this role; a repeated call succeeds."""
         ...
 
-    async def take_from_team(self, tenant: str, team: str, *, role: str) -> None:
+    async def revoke_team_role(self, tenant: str, team: str, *, role: str) -> None:
         """Take this role from the team; succeeds also if the team did not have it."""
         ...
 

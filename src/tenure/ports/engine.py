@@ -169,7 +169,7 @@ class Engine(Protocol[L_contra]):
         ...
 
     @property
-    def away(self) -> str:
+    def outage(self) -> str:
         """Why new operations wait, if the server that executes them is unreachable; else empty."""
         ...
 

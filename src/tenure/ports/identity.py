@@ -57,7 +57,7 @@ class Invitation(NamedTuple):
     expires_at: float
 
 
-class Asker(NamedTuple):
+class TokenRequester(NamedTuple):
     """Who introspects or revokes a token: a client of the tenant; without client, its admin."""
 
     tenant: str
@@ -87,16 +87,16 @@ class Authorization(Protocol):
         """
         ...
 
-    async def authenticate(self, fields: Fields, *, endpoint: str) -> Asker | OAuthRefusal:
+    async def authenticate(self, fields: Fields, *, endpoint: str) -> TokenRequester | OAuthRefusal:
         """The client that sent this form, by its assertion; `endpoint` is the request's path."""
         ...
 
-    async def introspect(self, token: str, *, asker: Asker) -> Document:
+    async def introspect(self, token: str, *, requester: TokenRequester) -> Document:
         """The claims of an active token (RFC 7662); a token of another tenant is never active."""
         ...
 
-    async def revoke(self, token: str, *, asker: Asker) -> None:
-        """Revoke the token; a token that does not belong to the asker is not changed."""
+    async def revoke(self, token: str, *, requester: TokenRequester) -> None:
+        """Revoke the token; a token that does not belong to the requester is not changed."""
         ...
 
     async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | OAuthRefusal:

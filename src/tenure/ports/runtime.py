@@ -27,7 +27,7 @@ class Status(NamedTuple):
     """Whether the agent says that it has work in progress; a drain waits for that work."""
     exit_code: int | None = None
     """The exit code, negative for a signal; None while it runs, or if it is not known."""
-    said: str = ""
+    message: str = ""
     """For people: why it is not ready, with the last lines that it printed."""
 
 

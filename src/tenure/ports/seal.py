@@ -6,10 +6,10 @@ from typing import Protocol
 class Seal(Protocol):
     """Every promise here is a test in `tests/contract/test_seal.py`."""
 
-    def close_up(self, secret: bytes, *, label: str) -> str:
+    def encrypt(self, secret: bytes, *, label: str) -> str:
         """Encrypt the secret; `label` names its owner and is needed to decrypt it."""
         ...
 
-    def open_up(self, ciphertext: str, *, label: str) -> bytes:
+    def decrypt(self, ciphertext: str, *, label: str) -> bytes:
         """Decrypt the secret; Invalid if the label or key is another one, or if it was changed."""
         ...

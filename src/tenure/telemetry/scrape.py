@@ -60,7 +60,7 @@ def _process_families(plane: Plane, step_times: StepTimes, requests: Requests) -
             Sample((method, route, str(status)), count)
             for (method, route, status), count in sorted(requests.items())
         ],
-        metrics.ENGINE_UP: [Sample((), int(not plane.engine.away))],
+        metrics.ENGINE_UP: [Sample((), int(not plane.engine.outage))],
         metrics.INVOCATIONS_IN_FLIGHT: [Sample((), plane.in_flight.total())],
         metrics.STEP_SECONDS: [
             Sample((one.plan, one.step), one.seconds, one.buckets)

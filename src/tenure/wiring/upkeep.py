@@ -34,7 +34,12 @@ def files_of_a_home() -> list[HomeFile]:
                 f"{name}.db", application_id, provider_migrations(Path(str(file)).parent), renew
             )
             for name, application_id, file, renew in (
-                ("identity", identity.APPLICATION_ID, identity.__file__, identity.renew),
+                (
+                    "identity",
+                    identity.APPLICATION_ID,
+                    identity.__file__,
+                    identity.invalidate_tokens,
+                ),
                 ("access", access.APPLICATION_ID, access.__file__, lambda _: None),
                 ("credentials", credentials.APPLICATION_ID, credentials.__file__, lambda _: None),
             )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.adapters.store.postgres import server, side
+from tenure.adapters.store.postgres import background_connection, server
 from tenure.adapters.store.postgres.history import History
 from tenure.app.safety import epochs, watermark
 from tenure.app.tenancy import tokens
@@ -108,7 +108,7 @@ def test_while_the_standby_is_away_sessions_do_not_pile_up(
 ) -> None:
     """What a session makes for itself and what is tidied up need not be on the standby."""
     monkeypatch.setattr(server, "STATEMENT_SECONDS", 1.0)
-    monkeypatch.setattr(side, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(background_connection, "CHECK_SECONDS", 0.2)
     ours = "SELECT count(*) FROM pg_stat_activity WHERE starts_with(application_name, 'tenure ')"
 
     async def scenario(standby: PostgresServer) -> None:

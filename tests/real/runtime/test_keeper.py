@@ -152,7 +152,7 @@ def test_what_a_killed_keeper_leaves_is_swept(root, runtime, verb):
     match verb:
         case "inspect":
             assert run(runtime.inspect(key())).presence is Presence.BROKEN
-            assert "its keeper was killed" in run(runtime.status(key())).said
+            assert "its keeper was killed" in run(runtime.status(key())).message
         case "remove":
             run(runtime.remove(key()))
         case "stop":

@@ -48,7 +48,7 @@ def unready(runtime, *words):
     def message():
         status = run(runtime.wait_ready(key(), seconds=0.5))
         assert status.presence is Presence.STARTING
-        return all(word in status.said for word in words)
+        return all(word in status.message for word in words)
 
     assert runtimes.until(message), words
 
@@ -149,12 +149,12 @@ def test_a_program_that_cannot_be_started_says_why(root, runtime, tmp_path, name
     (tmp_path / "plain").write_text("hello")
     status = run_to_end(runtime, {"command": [str(tmp_path / name)]})
     assert status.exit_code == 127
-    assert f"cannot start {tmp_path / name}: {why}" in status.said
+    assert f"cannot start {tmp_path / name}: {why}" in status.message
 
 
 def test_what_is_said_is_bounded_and_fit_for_a_terminal(root, runtime):
     text = "print('x' * 5000 + '\\x1b[31m'); raise SystemExit(1)"
-    message = run_to_end(runtime, program(text)).said
+    message = run_to_end(runtime, program(text)).message
     assert message.startswith("it exited with code 1")
     assert "\x1b" not in message
     assert len(message.encode()) <= 2048

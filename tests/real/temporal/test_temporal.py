@@ -315,14 +315,14 @@ def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_pa
     async def scenario(bench: TemporalBench) -> None:
         plane = await bench.start()
         assert await wait_for_end(plane, await accept(plane, "linear")) is OperationState.SUCCEEDED
-        assert plane.engine.away == ""
+        assert plane.engine.outage == ""
         await asyncio.to_thread(server.kill)
-        await eventually(lambda: plane.engine.away.startswith("Temporal cannot be reached ("))
+        await eventually(lambda: plane.engine.outage.startswith("Temporal cannot be reached ("))
         names = [await accept(plane, "linear") for _ in range(5)]
         await asyncio.to_thread(server.start)
         for name in names:
             assert await wait_for_end(plane, name) is OperationState.SUCCEEDED
-        assert plane.engine.away == ""
+        assert plane.engine.outage == ""
         told = [one.getMessage() for one in caplog.records if server.address in one.getMessage()]
         assert [words.rpartition(": ")[2] for words in told] == [
             "accepted operations wait for it", "waiting operations continue",

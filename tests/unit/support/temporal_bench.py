@@ -169,7 +169,7 @@ class Bench:
         `said` is what the attempt before has left, and is what this one leaves.
         """
         due = answer.moves[0]
-        task = ActivityInput(name, answer.token, due.step, due.act, due.token, answer.ticket)
+        task = ActivityInput(name, answer.token, due.step, due.act, due.token, answer.cache_key)
         environment = ActivityEnvironment()
         environment.payload_converter = CONVERTER.payload_converter
         heartbeat = [] if heartbeat is None else heartbeat

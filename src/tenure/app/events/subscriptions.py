@@ -375,13 +375,13 @@ def secrets_of(plane: Plane, row: SubscriptionRecord) -> tuple[bytes, ...]:
         return ()
     name, seal = row.id, _seal(plane)
     try:
-        newest = seal.open_up(row.secret, label=_label(name))
+        newest = seal.decrypt(row.secret, label=_label(name))
     except Invalid as error:
         raise Invalid(f"{error}; make a new secret: tenure subscription rotate {name}") from None
     if row.before_until is None or row.before_until <= plane.store.now():
         return (newest,)
     try:
-        return newest, seal.open_up(str(row.secret_before), label=_label(name))
+        return newest, seal.decrypt(str(row.secret_before), label=_label(name))
     except Invalid:
         return (newest,)
 
@@ -421,7 +421,7 @@ async def _check_request(plane: Plane, caller: Caller, request: SubscriptionRequ
 
 
 def _seal_secret(plane: Plane, name: str, secret: bytes) -> str:
-    return _seal(plane).close_up(secret, label=_label(name))
+    return _seal(plane).encrypt(secret, label=_label(name))
 
 
 def _seal(plane: Plane) -> Seal:

@@ -131,7 +131,7 @@ class IdempotentRequest:
         if not record.sealed:
             return StoredAnswer(record.status, record.body.encode())
         try:
-            body = _seal(plane).open_up(record.body, label=self._label)
+            body = _seal(plane).decrypt(record.body, label=self._label)
         except Invalid:
             message = "the answer that is stored for this idempotency key cannot be opened: it was"
             raise Invalid(f"{message} sealed with a key that is lost; use a new one") from None
@@ -169,7 +169,7 @@ class IdempotentRequest:
                 await plane.store.commit(change)
             return RequestStart(draft, now)
         stored_draft = (
-            _seal(plane).close_up(draft.encode(), label=self._label) if self.has_secret else draft
+            _seal(plane).encrypt(draft.encode(), label=self._label) if self.has_secret else draft
         )
         row = self._row(now, operation=stored_draft)
         if await plane.store.commit(replace(change, writes=(*change.writes, row))) is None:
@@ -181,7 +181,7 @@ class IdempotentRequest:
         self._begun_at = known.at
         first = known.operation
         if self.has_secret:
-            first = _seal(plane).open_up(first, label=self._label).decode()
+            first = _seal(plane).decrypt(first, label=self._label).decode()
         return RequestStart(first, self._begun_at, is_repeated=True)
 
     async def finish(self, plane: OperationsPlane, body: bytes, *, status: int = 0) -> None:
@@ -234,7 +234,7 @@ class IdempotentRequest:
     def _answer(self, plane: OperationsPlane, body: bytes, status: int = 0) -> str:
         text = body.decode()
         if self.has_secret:
-            text = _seal(plane).close_up(body, label=self._label)
+            text = _seal(plane).encrypt(body, label=self._label)
         record = _AnswerColumn(status or self.status, text, self.has_secret)
         return msgspec_json.encode(record).decode()
 

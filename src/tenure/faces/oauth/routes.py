@@ -21,11 +21,11 @@ from tenure.ports.identity import (
     REGISTER_PATH,
     REVOKE_PATH,
     TOKEN_PATH,
-    Asker,
     Authorization,
     Document,
     OAuthError,
     OAuthRefusal,
+    TokenRequester,
 )
 
 Admin = Callable[[str], Awaitable[str | None]]
@@ -102,33 +102,35 @@ class _Face:
         parsed = await self._read_token_request(request, INTROSPECT_PATH)
         if isinstance(parsed, OAuthRefusal):
             return _refusal_response(parsed)
-        token, asker = parsed
-        return _answer(await self._server.introspect(token, asker=asker))
+        token, requester = parsed
+        return _answer(await self._server.introspect(token, requester=requester))
 
     async def revoke(self, request: Request) -> Response:
         parsed = await self._read_token_request(request, REVOKE_PATH)
         if isinstance(parsed, OAuthRefusal):
             return _refusal_response(parsed)
-        token, asker = parsed
-        await self._server.revoke(token, asker=asker)
+        token, requester = parsed
+        await self._server.revoke(token, requester=requester)
         return Response(status_code=200, headers=_PRIVATE)
 
     async def _read_token_request(
         self, request: Request, endpoint: str
-    ) -> tuple[str, Asker] | OAuthRefusal:
+    ) -> tuple[str, TokenRequester] | OAuthRefusal:
         """The token in the form, and its sender: an administrator by bearer token, or a client."""
         bearer, fields = read_bearer(request), await read_form(request)
         if "token" not in fields:
             return OAuthRefusal(OAuthError.INVALID_REQUEST, "token is missing.")
         if bearer is None:
-            asker = await self._server.authenticate(fields, endpoint=endpoint)
-            return asker if isinstance(asker, OAuthRefusal) else (fields["token"], asker)
+            requester = await self._server.authenticate(fields, endpoint=endpoint)
+            return (
+                requester if isinstance(requester, OAuthRefusal) else (fields["token"], requester)
+            )
         tenant = await self._admin(bearer)
         if tenant is None:
             return OAuthRefusal(
                 OAuthError.INVALID_TOKEN, "The bearer token is not an administrator's."
             )
-        return fields["token"], Asker(tenant)
+        return fields["token"], TokenRequester(tenant)
 
     async def register(self, request: Request) -> Response:
         if self._is_paused():

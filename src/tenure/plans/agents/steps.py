@@ -173,12 +173,12 @@ async def _await_ready(call: Call) -> Ending:
         case Presence.READY:
             return Done()
         case Presence.STARTING if left > WAIT_SECONDS:
-            return NotYet(POLL_SECONDS, status.said)
+            return NotYet(POLL_SECONDS, status.message)
         case Presence.STARTING:
             why = f"the runtime is not ready after {ready_seconds:g} s"
         case _:
             why = "the runtime broke before it was ready"
-    raise Rejected(_with_last_lines(why, status.said, name=values.name))
+    raise Rejected(_with_last_lines(why, status.message, name=values.name))
 
 
 def _with_last_lines(why: str, output: str, *, name: str) -> str:

@@ -112,14 +112,14 @@ class AccessContract:
             await access.ensure(access_key(), access_spec(teams=("ops",)))
             assert not await access.check("t", "a", role="pager")
             for _ in range(2):
-                await access.give_team("t", "ops", role="pager")
-            await access.give_team("t", "ops", role="admin")
-            await access.give_team("t", "others", role="writer")
+                await access.grant_team_role("t", "ops", role="pager")
+            await access.grant_team_role("t", "ops", role="admin")
+            await access.grant_team_role("t", "others", role="writer")
             assert await access.check("t", "a", role="pager")
             assert not await access.check("t", "a", role="writer")
             assert list(await access.list_team_roles("t", "ops")) == ["admin", "pager"]
             for _ in range(2):
-                await access.take_from_team("t", "ops", role="pager")
+                await access.revoke_team_role("t", "ops", role="pager")
             assert not await access.check("t", "a", role="pager")
             assert list(await access.list_team_roles("t", "ops")) == ["admin"]
 
@@ -129,7 +129,7 @@ class AccessContract:
         self, run_scenario: RunScenario
     ) -> None:
         async def scenario(access: Access) -> None:
-            await access.give_team("t", "ops", role="pager")
+            await access.grant_team_role("t", "ops", role="pager")
             await access.ensure(access_key(), access_spec("ops"))
             await access.ensure(access_key("b"), access_spec(teams=("ops",)))
             assert not await access.check("t", "a", role="pager")
@@ -213,7 +213,7 @@ class AccessContract:
         self, run_scenario: RunScenario
     ) -> None:
         async def scenario(access: Access) -> None:
-            await access.give_team("t", "ops", role="pager")
+            await access.grant_team_role("t", "ops", role="pager")
             await access.ensure(access_key(), access_spec("reader", teams=("ops",)))
             await access.ensure(access_key(name="two"), access_spec("writer"))
             await access.ensure(access_key("b"), access_spec("reader", by="a"))
@@ -297,15 +297,15 @@ class AccessContract:
     def test_another_tenants_grants_are_as_if_not_there(self, run_scenario: RunScenario) -> None:
         async def scenario(access: Access) -> None:
             await access.ensure(access_key(), access_spec("reader", teams=("ops",)))
-            await access.give_team("t", "ops", role="pager")
-            await access.give_team("u", "ops", role="admin")
+            await access.grant_team_role("t", "ops", role="pager")
+            await access.grant_team_role("u", "ops", role="admin")
             for role in ("reader", "pager", "admin"):
                 assert not await access.check("u", "a", role=role)
             assert not await access.check("t", "a", role="admin")
             assert await grants_of(access, tenant="u") == []
             assert list(await access.list_by_granter("u", "ann")) == []
             assert await access.revoke_subject("u", "a") == 0
-            await access.take_from_team("u", "ops", role="pager")
+            await access.revoke_team_role("u", "ops", role="pager")
             assert list(await access.list_team_roles("u", "ops")) == ["admin"]
             assert await access.check("t", "a", role="pager")
 
@@ -338,9 +338,9 @@ class AccessContract:
                     with suppress(ProviderError):
                         assert not await asked
                 for refused in (
-                    access.give_team("t", odd, role="reader"),
-                    access.give_team("t", "ops", role=odd),
-                    access.take_from_team("t", "ops", role=odd),
+                    access.grant_team_role("t", odd, role="reader"),
+                    access.grant_team_role("t", "ops", role=odd),
+                    access.revoke_team_role("t", "ops", role=odd),
                 ):
                     with pytest.raises(Rejected):
                         await refused

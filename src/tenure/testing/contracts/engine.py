@@ -119,7 +119,7 @@ class EngineContract:
             plane = await bench.start()
             name = await accept(plane, "linear")
             assert await plane.engine.wait(name, LONG) is OperationState.SUCCEEDED
-            assert plane.engine.away == ""
+            assert plane.engine.outage == ""
 
         run_scenario(scenario)
 

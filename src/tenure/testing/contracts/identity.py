@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pytest
 
 from tenure.core.errors import Rejected
-from tenure.ports.identity import TOKEN_PATH, Asker, OAuthError, OAuthRefusal
+from tenure.ports.identity import TOKEN_PATH, OAuthError, OAuthRefusal, TokenRequester
 from tenure.testing.contracts.identity_client import (
     ADMIN,
     RESOURCE,
@@ -41,7 +41,7 @@ class IdentityContract(RegistrationContract):
             answer = await one.ask(scope="a:read", resource=RESOURCE)
             assert not isinstance(answer, OAuthRefusal)
             assert (answer["token_type"], answer["scope"]) == ("Bearer", "a:read")
-            said = await case.identity.introspect(str(answer["access_token"]), asker=ADMIN)
+            said = await case.identity.introspect(str(answer["access_token"]), requester=ADMIN)
             assert said["active"] is True
             assert (said["iss"], said["aud"]) == (case.identity.issuer, RESOURCE)
             assert (said["client_id"], said["tenant"], said["agent"]) == (one.id, TENANT, "a")
@@ -155,11 +155,11 @@ class IdentityContract(RegistrationContract):
         async def scenario(case: IdentityCase) -> None:
             one = await client(case)
             first, second = await one.token(), await one.token()
-            await case.identity.revoke(first, asker=Asker(TENANT, one.id))
-            await case.identity.revoke(first, asker=Asker(TENANT, one.id))
+            await case.identity.revoke(first, requester=TokenRequester(TENANT, one.id))
+            await case.identity.revoke(first, requester=TokenRequester(TENANT, one.id))
             assert not await is_active(case, first)
             assert await is_active(case, second)
-            await case.identity.revoke(second, asker=ADMIN)
+            await case.identity.revoke(second, requester=ADMIN)
             assert not await is_active(case, second)
 
         run_scenario(scenario)
@@ -170,11 +170,15 @@ class IdentityContract(RegistrationContract):
         async def scenario(case: IdentityCase) -> None:
             one, other = await client(case), await client(case, key("b"))
             token = await one.token()
-            assert not await is_active(case, token, Asker("another"))
-            for asker in (Asker(TENANT, other.id), Asker("another"), Asker("another", one.id)):
-                await case.identity.revoke(token, asker=asker)
+            assert not await is_active(case, token, TokenRequester("another"))
+            for requester in (
+                TokenRequester(TENANT, other.id),
+                TokenRequester("another"),
+                TokenRequester("another", one.id),
+            ):
+                await case.identity.revoke(token, requester=requester)
             assert await is_active(case, token)
-            await case.identity.revoke("no token", asker=ADMIN)
+            await case.identity.revoke("no token", requester=ADMIN)
 
         run_scenario(scenario)
 
@@ -226,7 +230,7 @@ class IdentityContract(RegistrationContract):
             token, abroad = await one.token(), await one.token(resource=RESOURCE)
             spec = {"name": "n", "jwks": one.jwks, "scopes": ["a:read"]}
             await case.identity.ensure(key(), spec)
-            said = await case.identity.introspect(token, asker=ADMIN)
+            said = await case.identity.introspect(token, requester=ADMIN)
             assert said["scope"] == "a:read"
             assert not await is_active(case, abroad)
 

@@ -10,12 +10,12 @@ from joserfc.jwk import ECKey
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.ports.identity import (
     ASSERTION_TYPE,
-    Asker,
     Authorization,
     Document,
     Invitation,
     OAuthError,
     OAuthRefusal,
+    TokenRequester,
 )
 from tenure.ports.provider import Provider
 from tenure.testing.contracts.store_rows import StoppedClock
@@ -40,7 +40,7 @@ RunScenario = Callable[[Scenario], None]
 
 RESOURCE = "https://tool.example/api"
 TENANT = "t"
-ADMIN = Asker(TENANT)
+ADMIN = TokenRequester(TENANT)
 
 
 def key(agent: str = "a", *, generation: int = 1, tenant: str = TENANT) -> ResourceKey:
@@ -111,9 +111,9 @@ async def client(case: IdentityCase, at: ResourceKey | None = None) -> IdentityC
     return made
 
 
-async def is_active(case: IdentityCase, token: str, asker: Asker = ADMIN) -> bool:
+async def is_active(case: IdentityCase, token: str, requester: TokenRequester = ADMIN) -> bool:
     """Whether the token is valid now."""
-    return bool((await case.identity.introspect(token, asker=asker))["active"])
+    return bool((await case.identity.introspect(token, requester=requester))["active"])
 
 
 def word(answer: object) -> OAuthError:

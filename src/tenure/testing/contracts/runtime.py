@@ -90,7 +90,7 @@ class RuntimeContract:
             await case.provider.ensure(key(), case.spec_of("silent"))
             status = await case.provider.wait_ready(key(), seconds=0.3)
             assert status.presence is Presence.STARTING
-            assert status.said
+            assert status.message
 
         run_scenario(scenario)
 
@@ -101,8 +101,8 @@ class RuntimeContract:
             await case.provider.ensure(key(), case.spec_of("exits"))
             status = await case.provider.wait_ready(key(), seconds=SECONDS)
             assert (status.presence, status.exit_code) == (Presence.BROKEN, 3)
-            assert "cannot go on" in status.said
-            assert len(status.said.encode()) < 4096
+            assert "cannot go on" in status.message
+            assert len(status.message.encode()) < 4096
             assert (await case.provider.inspect(key())).presence is Presence.BROKEN
 
         run_scenario(scenario)

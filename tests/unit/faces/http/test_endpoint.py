@@ -265,7 +265,7 @@ async def test_after_a_commit_of_unknown_outcome_the_face_stops(face, caplog):
 async def test_it_is_ready_when_the_store_answers_and_the_engine_takes_work(face):
     assert (await face.ask("GET", "/readyz", token="")).json == {"status": "ready"}
     why = "Temporal cannot be reached (connection refused)"
-    with patched(type(face.plane.engine), away=why):  # what is accepted waits: it is still ready
+    with patched(type(face.plane.engine), outage=why):  # what is accepted waits: it is still ready
         answer = await face.ask("GET", "/readyz", token="")
         assert (answer.status, answer.json) == (200, {"status": "ready", "engine": why})
         assert b"tenure_engine_up 0.0\n" in (await face.ask("GET", "/metrics", token="admin")).body

@@ -78,7 +78,7 @@ def test_a_stop_has_no_way_back():
 
 def last_words(last_line):
     """What an operation says of a runtime that ended with these words."""
-    runtime = SimpleNamespace(wait_ready=_answering(Status(Presence.BROKEN, said=last_line)))
+    runtime = SimpleNamespace(wait_ready=_answering(Status(Presence.BROKEN, message=last_line)))
     key = resource_key("plane", tenant="t", agent="a", generation=1, slot="", name="runtime_ready")
     input_ = AgentInput(name="alpha", spec={"runtime": {}})
     call = ports.Call(

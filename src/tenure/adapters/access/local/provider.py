@@ -149,13 +149,13 @@ class LocalAccess:
         exists = self._holdings.find("revoked", (key,)) is not None
         return Set("revoked", (key,), note) if exists else Put("revoked", (key,), note)
 
-    async def give_team(self, tenant: str, team: str, *, role: str) -> None:
+    async def grant_team_role(self, tenant: str, team: str, *, role: str) -> None:
         """Insert the row, unless it exists."""
         row: Row = {"at": self._holdings.now()}
         put = Put("team_role", self._team_role(tenant, team, role), row)
         await self._holdings.commit(Change("", (), (put,)))
 
-    async def take_from_team(self, tenant: str, team: str, *, role: str) -> None:
+    async def revoke_team_role(self, tenant: str, team: str, *, role: str) -> None:
         """Drop the row."""
         drop = Drop("team_role", self._team_role(tenant, team, role))
         await self._holdings.commit(Change("", (), (drop,)))

@@ -85,7 +85,7 @@ class EmbeddedEngine(Generic[L]):
         return self._open or not self._waiters.was_started
 
     @property
-    def away(self) -> str:
+    def outage(self) -> str:
         """Always empty: the embedded engine is in this process."""
         return ""
 

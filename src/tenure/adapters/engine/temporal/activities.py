@@ -177,7 +177,7 @@ class Activities(Generic[L]):
 
     async def _move(self, task: ActivityInput) -> Answer:
         handle: L | None
-        cached = self._cache.take(task.operation, task.token, task.ticket)
+        cached = self._cache.take(task.operation, task.token, task.cache_key)
         cached = cached if _nothing_was_called() else None
         try:
             if task.token == 0:  # of two concurrent claims the second gets StaleToken
@@ -323,13 +323,13 @@ class Activities(Generic[L]):
         if handle.state in ENDED_OR_STUCK:
             self._on_settled(handle.id, handle.state)
         elif answer.moves:
-            answer = replace(answer, ticket=_make_ticket())
-            self._cache.put(handle, answer.ticket)
+            answer = replace(answer, cache_key=_make_cache_key())
+            self._cache.put(handle, answer.cache_key)
         return answer
 
 
-def _make_ticket() -> str:
-    """A ticket of this attempt alone: the answer of another attempt has another ticket."""
+def _make_cache_key() -> str:
+    """A key of this attempt alone: the answer of another attempt has another key."""
     info = activity.info()
     return f"{info.workflow_run_id}/{info.activity_id}/{info.attempt}"
 

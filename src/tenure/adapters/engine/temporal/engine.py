@@ -116,7 +116,7 @@ class TemporalEngine(Generic[L]):
         return self._open
 
     @property
-    def away(self) -> str:
+    def outage(self) -> str:
         """Why Temporal could not be used at the last probe; empty: it could."""
         return self._outage
 

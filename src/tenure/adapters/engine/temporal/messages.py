@@ -32,6 +32,7 @@ ANSWER_KEYS = {
     "ends_run": "over",
     "must_reload": "look",
     "step_status": "said",
+    "cache_key": "ticket",
     "reason": "why",
 }
 
@@ -53,8 +54,8 @@ class Answer(Struct, frozen=True, rename=ANSWER_KEYS):
     """The activity read and moved nothing: load the operation again."""
     interrupt: bool = False
     """Cancel the running do and inspect calls."""
-    ticket: str = ""
-    """Key of the worker's cache entry for this answer."""
+    cache_key: str = ""
+    """The key of the cached operation in the worker that gave this answer."""
     step_status: str = ""
     """One bounded line for people: how the step ended."""
     reason: str = ""
@@ -73,7 +74,7 @@ class RunInput(Struct, frozen=True):
     """Whether the namespace has our search attributes."""
 
 
-class ActivityInput(Struct, frozen=True):
+class ActivityInput(Struct, frozen=True, rename={"cache_key": "ticket"}):
     """The input of an activity; `step` and `act` are empty for the operation as a whole."""
 
     operation: str
@@ -82,5 +83,5 @@ class ActivityInput(Struct, frozen=True):
     act: str = ""
     fence: int = 0
     """The token of the step's intent when the move was decided."""
-    ticket: str = ""
-    """The ticket of the answer that caused this move, if no other move was performed since."""
+    cache_key: str = ""
+    """The cache key of the answer that caused this move, if no other move was performed since."""

@@ -3,7 +3,7 @@
 Every record guards the operation's revision, so an entry that has become stale because somebody
 else recorded something (such as a cancel) cannot be recorded over.  A poll is the exception: it
 does not raise the revision, although it says that a call may be in flight.  So an entry is returned
-only for the ticket of the answer that created it, and the workflow sends that ticket only if no
+only for the cache key of the answer that created it, and the workflow sends that key only if no
 other move was performed since.  An entry lives no longer than a slow worker may take between
 reading and recording.
 """
@@ -19,10 +19,10 @@ ENTRY_TTL_SECONDS = 5.0
 
 
 class CacheEntry(NamedTuple, Generic[L]):
-    """An operation, its ticket, and when it was cached."""
+    """An operation, its cache key, and when it was cached."""
 
     handle: L
-    ticket: str
+    cache_key: str
     at: float
 
 
@@ -38,12 +38,12 @@ class StickyCache(Generic[L]):
         """Return the number of entries."""
         return len(self._entries)
 
-    def put(self, handle: L, ticket: str) -> None:
+    def put(self, handle: L, cache_key: str) -> None:
         """Cache an operation until it is taken; an earlier entry of it is replaced."""
         now = self._monotonic()
         self._evict(now)
         self.discard(handle.id)
-        self._entries[handle.id] = CacheEntry(handle, ticket, now)
+        self._entries[handle.id] = CacheEntry(handle, cache_key, now)
 
     def _evict(self, now: float) -> None:
         """Remove expired entries, and the oldest if the cache is full."""
@@ -54,12 +54,12 @@ class StickyCache(Generic[L]):
                 return
             del self._entries[oldest]
 
-    def take(self, operation: str, token: int, ticket: str) -> L | None:
-        """Remove and return the operation that was cached with this token and ticket, or None."""
+    def take(self, operation: str, token: int, cache_key: str) -> L | None:
+        """Remove and return the operation that was cached with this token and key, or None."""
         entry = self._entries.pop(operation, None)
         if entry is None or self._monotonic() - entry.at > ENTRY_TTL_SECONDS:
             return None
-        return entry.handle if (entry.handle.token, entry.ticket) == (token, ticket) else None
+        return entry.handle if (entry.handle.token, entry.cache_key) == (token, cache_key) else None
 
     def discard(self, operation: str) -> None:
         """Remove the entry, because something was or may have been recorded."""

@@ -119,7 +119,7 @@ class OperationRun:
             self._due_at = None
             moves = self._answer.moves_after_wait
             if moves:
-                self._answer = replace(self._answer, moves=moves, moves_after_wait=[], ticket="")
+                self._answer = replace(self._answer, moves=moves, moves_after_wait=[], cache_key="")
             else:
                 self._next_request = self._next_request or LOAD
 
@@ -148,7 +148,7 @@ class OperationRun:
             if answer.must_reload:
                 self._next_request = self._next_request or LOAD
             elif answer.revision >= self._answer.revision or answer.ends_run:
-                self._apply(step, replace(answer, ticket="") if overlapped else answer)
+                self._apply(step, replace(answer, cache_key="") if overlapped else answer)
 
     def _apply(self, step: str, answer: Answer) -> None:
         if self._attributes and answer.state and answer.state != self._shown_state:
@@ -179,8 +179,8 @@ class OperationRun:
 
     def _start_move(self, due: DueMove) -> Handle:
         name = due.step if due.act == "do" else f"{due.step}.{due.act}"
-        token, ticket = self._answer.token, self._answer.ticket
-        task = ActivityInput(self._operation, token, due.step, due.act, due.token, ticket)
+        token, cache_key = self._answer.token, self._answer.cache_key
+        task = ActivityInput(self._operation, token, due.step, due.act, due.token, cache_key)
         return self._start(name, task)
 
     def _start(self, name: str, task: ActivityInput) -> Handle:

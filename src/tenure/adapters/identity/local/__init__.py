@@ -21,7 +21,7 @@ from tenure.sqlite.commit_thread import Flush
 from tenure.sqlite.holdings import open_holdings
 from tenure.sqlite.queries import read_queries
 
-__all__ = ["APPLICATION_ID", "TABLES", "LocalIdentity", "build", "renew"]
+__all__ = ["APPLICATION_ID", "TABLES", "LocalIdentity", "build", "invalidate_tokens"]
 
 APPLICATION_ID = int.from_bytes(b"Tnid", "big")
 """The application id in the header of every identity file."""
@@ -83,7 +83,7 @@ def key_path(database: Path | str) -> Path:
     return Path(f"{database}.key")
 
 
-def renew(path: Path) -> None:
+def invalidate_tokens(path: Path) -> None:
     """Invalidate every token that was issued from this file, for a restored home.
 
     Signing keys and permits are deleted and a new sealing key is created; clients and their own

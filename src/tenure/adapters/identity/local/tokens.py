@@ -17,11 +17,11 @@ from tenure.core.records.table import Shape
 from tenure.ports.identity import (
     ASSERTION_TYPE,
     TOKEN_PATH,
-    Asker,
     Document,
     Fields,
     OAuthError,
     OAuthRefusal,
+    TokenRequester,
 )
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings
@@ -70,7 +70,7 @@ class Tokens:
 
     # ------------------------------------------------------------------------------ authentication
 
-    async def authenticate(self, fields: Fields, *, endpoint: str) -> Asker | OAuthRefusal:
+    async def authenticate(self, fields: Fields, *, endpoint: str) -> TokenRequester | OAuthRefusal:
         """Verify the client's assertion and record it as used."""
         if "client_secret" in fields:
             return OAuthRefusal(
@@ -94,7 +94,7 @@ class Tokens:
         client = self._holdings.find("client", (proof.client_id,))
         if client is None:
             return assertions.UNPROVEN
-        return Asker(str(client["tenant"]), proof.client_id)
+        return TokenRequester(str(client["tenant"]), proof.client_id)
 
     def _prove(self, fields: Fields, endpoint: str) -> assertions.Proof | OAuthRefusal:
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
@@ -144,12 +144,12 @@ class Tokens:
             return OAuthRefusal(
                 OAuthError.UNSUPPORTED_GRANT_TYPE, f"grant_type must be {clients.GRANT}."
             )
-        asker = await self.authenticate(fields, endpoint=TOKEN_PATH)
-        if isinstance(asker, OAuthRefusal):
-            return asker
+        requester = await self.authenticate(fields, endpoint=TOKEN_PATH)
+        if isinstance(requester, OAuthRefusal):
+            return requester
         keys = await self._signers.ready()
         # From here to the signature no other code runs.
-        client = self._holdings.find("client", (asker.client_id,))
+        client = self._holdings.find("client", (requester.client_id,))
         if client is None:
             return assertions.UNPROVEN
         claims = self._claims(client, fields)
@@ -211,27 +211,27 @@ class Tokens:
 
     # ------------------------------------------------------------------------------ good or ended
 
-    async def introspect(self, token: str, *, asker: Asker) -> Document:
+    async def introspect(self, token: str, *, requester: TokenRequester) -> Document:
         """The claims of a token, if it is valid and of the caller's tenant."""
         claims = await self._examine(token)
-        if claims is None or claims["tenant"] != asker.tenant:
+        if claims is None or claims["tenant"] != requester.tenant:
             return _INACTIVE
         names = ("iss", "sub", "client_id", "aud", "scope", "iat", "exp", "jti", "tenant", "agent",
                  "epoch")  # fmt: skip
         return {"active": True, "token_type": "Bearer", **{name: claims[name] for name in names}}
 
-    async def revoke(self, token: str, *, asker: Asker) -> None:
+    async def revoke(self, token: str, *, requester: TokenRequester) -> None:
         """Record the token as revoked until its expiry."""
         claims = await self._examine(token)
-        if claims is None or claims["tenant"] != asker.tenant:
+        if claims is None or claims["tenant"] != requester.tenant:
             return
-        if asker.client_id and asker.client_id != claims["client_id"]:
+        if requester.client_id and requester.client_id != claims["client_id"]:
             return
         expired = self._holdings.read(
             self._queries["list_expired"], {"now": self._holdings.now(), "limit": SWEEP_ROWS}
         )
         jti, until = str(claims["jti"]), float(str(claims["exp"]))
-        row = Put("revoked", (jti,), {"tenant": asker.tenant, "until": until})
+        row = Put("revoked", (jti,), {"tenant": requester.tenant, "until": until})
         # If the row exists already, the token is revoked already.
         expired_drops = tuple(Drop("revoked", (one,)) for (one,) in expired)
         await self._holdings.commit(Change("", (), (row, *expired_drops)))

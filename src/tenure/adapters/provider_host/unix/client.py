@@ -15,7 +15,7 @@ from typing import Any, Self
 import msgspec
 
 from tenure.adapters.provider_host.unix import listener, wire
-from tenure.adapters.provider_host.unix.methods import Method
+from tenure.adapters.provider_host.unix.methods import WIRE_NAMES, Method
 from tenure.adapters.provider_host.unix.wire import MessageType
 from tenure.core.errors import OutcomeUnknown, ProviderError, Rejected, Unavailable
 from tenure.ports.identity import OAuthRefusal
@@ -124,7 +124,8 @@ class Connection:
             raise CallNotStarted
         number = next(self._numbers)
         try:
-            frame = wire.encode([MessageType.CALL, number, method.provider, method.name, arguments])
+            name = WIRE_NAMES.get(method.name, method.name)
+            frame = wire.encode([MessageType.CALL, number, method.provider, name, arguments])
         except wire.MessageTooLong as error:
             raise Rejected(f"{method.provider}.{method.name} was not sent: {error}") from None
         if not wire.write(self._writer, frame):

@@ -37,6 +37,15 @@ DESCRIBED_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
 """Attributes that are sent once to every client, because the ports return them without waiting."""
 
 
+WIRE_NAMES: Mapping[str, str] = {
+    "grant_team_role": "give_team",
+    "revoke_team_role": "take_from_team",
+    "requester": "asker",
+}
+"""Methods and arguments that messages call by an earlier name, which older builds send."""
+PORT_NAMES: Mapping[str, str] = {wire: port for port, wire in WIRE_NAMES.items()}
+
+
 class Method(NamedTuple):
     """One method of a port."""
 
@@ -51,14 +60,16 @@ class Method(NamedTuple):
     reads: bool
 
     def bind(self, arguments: tuple[object, ...], keywords: Mapping[str, object]) -> dict[str, Any]:
-        """Return the arguments by name, as the port calls them."""
-        return self.signature.bind(*arguments, **keywords).arguments
+        """Return the arguments by their names on the wire."""
+        bound = self.signature.bind(*arguments, **keywords).arguments
+        return {WIRE_NAMES.get(name, name): value for name, value in bound.items()}
 
     def decode(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as they were before they were sent, or raise ValidationError."""
+        by_name = {PORT_NAMES.get(name, name): value for name, value in arguments.items()}
         return {
             name: msgspec.convert(value, self.records[name]) if name in self.records else value
-            for name, value in arguments.items()
+            for name, value in by_name.items()
         }
 
 

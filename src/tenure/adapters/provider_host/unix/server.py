@@ -17,7 +17,7 @@ import msgspec
 
 from tenure.adapters.provider_host.unix import wire
 from tenure.adapters.provider_host.unix.listener import peer_uid
-from tenure.adapters.provider_host.unix.methods import METHODS, describe
+from tenure.adapters.provider_host.unix.methods import METHODS, PORT_NAMES, describe
 from tenure.adapters.provider_host.unix.wire import MessageType
 from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import Rejected, Unavailable
@@ -133,6 +133,7 @@ class _ClientSession:
                 self._calls[number].cancel()
 
     def _begin(self, number: int, provider: str, name: str, arguments: dict[str, Any]) -> None:
+        name = PORT_NAMES.get(name, name)
         call = self._server.start_call(self._answer(number, provider, name, arguments))
         call.add_done_callback(lambda done: self._on_ended(number, done))
         self._calls[number] = call

@@ -21,7 +21,7 @@ class Groups:
     memory: str = ""
     memory_file: str = ""
 
-    def orders(self, name: str, *, processes: int, memory_mib: int) -> list[tuple[str, str]]:
+    def launch_config(self, name: str, *, processes: int, memory_mib: int) -> list[tuple[str, str]]:
         """Orders for the keeper: the groups to create and the values to write."""
         found = [("group", path) for path in self.paths(name)]
         if self.pids and processes:

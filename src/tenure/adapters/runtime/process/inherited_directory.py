@@ -53,8 +53,8 @@ def move_back(
 
 
 def earlier_keys(directory: RuntimeDir) -> list[str]:
-    """The keys of earlier runtimes in this runtime's orders."""
-    text = directory.orders().text("spec")
+    """The keys of earlier runtimes in this runtime's launch file."""
+    text = directory.launch_config().text("spec")
     return [str(one) for one in json.loads(text).get("state_of", ())] if text else []
 
 

@@ -23,7 +23,7 @@ import resource
 import select
 import time
 
-LOCK, ORDERS, STATE, WORK, BUNDLE = "lock", "orders", "state.json", "work", "bundle"
+LOCK, LAUNCH_FILE, STATE, WORK, BUNDLE = "lock", "orders", "state.json", "work", "bundle"
 ERRORS = "keeper.err"
 LOG = "log."
 """A log file is named by the offset of its first byte in the agent's whole output."""
@@ -45,7 +45,7 @@ SET_PDEATHSIG, SET_SUBREAPER, SET_NO_NEW_PRIVILEGES = 1, 36, 38
 SIGQUIT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGSTOP, SIGXFSZ = 3, 9, 13, 15, 17, 19, 25
 
 
-class Orders:
+class LaunchConfig:
     """The content of the file `orders`: a list of texts for each name."""
 
     def __init__(self, raw: bytes) -> None:
@@ -68,9 +68,9 @@ class Orders:
         return int(self.text(name) or 0)
 
 
-def encode(orders: list[tuple[str, str]]) -> bytes:
-    """Encode orders for the file; the provider has checked that no value has a NUL."""
-    return b"".join(os.fsencode(part) + b"\0" for pair in orders for part in pair)
+def encode(config: list[tuple[str, str]]) -> bytes:
+    """Encode the launch file; the provider has checked that no value has a NUL."""
+    return b"".join(os.fsencode(part) + b"\0" for pair in config for part in pair)
 
 
 def prctl(option: int, value: int) -> None:
@@ -229,12 +229,12 @@ class Keeper:
         """Whether the key has a tombstone."""
         return os.path.exists(f"{self.root}/{BURNED}/{self.key}")
 
-    def choose_port(self, orders: Orders) -> int:
+    def choose_port(self, config: LaunchConfig) -> int:
         """The port of the spec, or a free one that no other keeper has reserved."""
-        if requested_port := orders.number("port"):
+        if requested_port := config.number("port"):
             return requested_port
         for step in range(PORT_COUNT):
-            port = PORT_FIRST + (orders.number("hint") + step) % PORT_COUNT
+            port = PORT_FIRST + (config.number("hint") + step) % PORT_COUNT
             reserved = f"{self.root}/{PORTS}/{port}"
             try:
                 file = os.open(reserved, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -257,11 +257,11 @@ class Keeper:
                 probe.close()
         raise OSError(errno.EADDRINUSE, "no free port")
 
-    def start(self, orders: Orders) -> int:
+    def start(self, config: LaunchConfig) -> int:
         """Start the agent in a session of its own; returns the pipe with its output."""
-        for group in orders.all("group"):
+        for group in config.all("group"):
             make_group(group)
-        for setting in orders.all("set"):
+        for setting in config.all("set"):
             path, _, value = setting.partition("=")
             write_kernel_file(path, value)
         output, output_end = os.pipe()
@@ -269,7 +269,7 @@ class Keeper:
         self.pid = os.fork()
         if not self.pid:
             try:
-                self._become(orders, output_end)
+                self._become(config, output_end)
             except OSError as error:
                 os.write(failed_end, os.strerror(error.errno or 0).encode())
             finally:
@@ -277,12 +277,12 @@ class Keeper:
         os.close(output_end)
         os.close(failed_end)
         if words := os.read(failed, 1000):  # empty if exec has closed it
-            self.message = f"cannot start {orders.text('exec')}: {words.decode()}"
+            self.message = f"cannot start {config.text('exec')}: {words.decode()}"
         os.close(failed)
         os.set_blocking(output, False)
         return output
 
-    def _become(self, orders: Orders, output: int) -> None:
+    def _become(self, config: LaunchConfig, output: int) -> None:
         """In the child process: set everything up and execute the agent."""
         prctl(SET_PDEATHSIG, SIGKILL)
         if os.getppid() != self.me:  # the keeper died before PDEATHSIG was set
@@ -290,9 +290,9 @@ class Keeper:
         os.setsid()
         for signal in (SIGPIPE, SIGXFSZ):  # Python ignores them, and the agent would inherit that
             _signal.signal(signal, _signal.SIG_DFL)
-        if orders.text("strict"):
-            self.enter(orders, "0")
-        for limit in orders.all("limit"):
+        if config.text("strict"):
+            self.enter(config, "0")
+        for limit in config.all("limit"):
             name, value = limit.split("=")
             lower_limit(int(name), int(value))
         null = os.open("/dev/null", os.O_RDONLY)
@@ -300,24 +300,24 @@ class Keeper:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.umask(0o077)
-        os.chdir(orders.text("cwd"))
+        os.chdir(config.text("cwd"))
         port = str(self.port)
-        command = [part.replace("$PORT", port) for part in orders.all("command")]
-        env = dict(pair.split("=", 1) for pair in orders.all("env"))
-        for name in orders.all("port_name"):
+        command = [part.replace("$PORT", port) for part in config.all("command")]
+        env = dict(pair.split("=", 1) for pair in config.all("env"))
+        for name in config.all("port_name"):
             env[name] = port
-        os.execve(orders.text("exec"), command, env)  # noqa: S606 (a keeper's purpose)
+        os.execve(config.text("exec"), command, env)  # noqa: S606 (a keeper's purpose)
 
-    def enter(self, orders: Orders, pid: str) -> None:
+    def enter(self, config: LaunchConfig, pid: str) -> None:
         """Move a process into the control groups; the kernel can take 15 ms for the first one."""
-        for group in orders.all("group"):
+        for group in config.all("group"):
             write_kernel_file(f"{group}/cgroup.procs", pid)
 
-    def save(self, orders: Orders, *, flush: bool) -> None:
+    def save(self, config: LaunchConfig, *, flush: bool) -> None:
         """Write the state file, from which the provider reads port, pid and exit code."""
         ended = "null" if self.exit is None else self.exit
         row = (
-            f'{{"start": {orders.number("start")}, "boot": "{self.boot}", "keeper": {os.getpid()},'
+            f'{{"start": {config.number("start")}, "boot": "{self.boot}", "keeper": {os.getpid()},'
             f' "pid": {self.pid}, "port": {self.port}, "exit": {ended},'
             f' "stopped": {"true" if self.stop_requested else "false"},'
             f' "said": "{plain(self.message)}"}}\n'
@@ -327,25 +327,25 @@ class Keeper:
         except OSError:  # a full disk, or a directory that is being removed
             return
 
-    def keep(self, orders: Orders, output: int) -> None:
+    def keep(self, config: LaunchConfig, output: int) -> None:
         """Supervise until the last process of the tree has ended."""
-        log = Log(self.directory, orders.number("log_bytes"))
+        log = Log(self.directory, config.number("log_bytes"))
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         poll.register(output, select.POLLIN)
         while self.reap():
             if (self.stop_requested or self.exit is not None) and not self.stop_at:
                 # Processes that outlive the agent itself get no grace period.
-                grace = orders.number("grace_ms") / 1000 if self.exit is None else 0.0
+                grace = config.number("grace_ms") / 1000 if self.exit is None else 0.0
                 self.stop_at = time.monotonic() + grace
                 if grace:
-                    sandbox_pid = self.pid if orders.text("sandboxed") else 0
+                    sandbox_pid = self.pid if config.text("sandboxed") else 0
                     send_signal(SIGTERM, [p for p in descendants(os.getpid()) if p != sandbox_pid])
             timeout: float | None = None
             if self.stop_at:
                 left = self.stop_at - time.monotonic()
                 if left <= 0:
-                    self.kill(orders)
+                    self.kill(config)
                 timeout = max(left * 1000, 2.0)
             for file, _ in poll.poll(timeout):
                 if file == self.wake:
@@ -366,9 +366,9 @@ class Keeper:
         except ChildProcessError:
             return False
 
-    def kill(self, orders: Orders) -> None:
+    def kill(self, config: LaunchConfig) -> None:
         """Kill all descendants; `keep` repeats it until no orphan is left."""
-        for group in orders.all("group"):
+        for group in config.all("group"):
             write_kernel_file(f"{group}/cgroup.kill", "1")
         for signal in (SIGSTOP, SIGKILL):  # a stopped process cannot fork
             send_signal(signal, descendants(os.getpid()))
@@ -478,20 +478,20 @@ def main() -> int:
             return ALREADY_LOCKED
         if keeper.is_burned():
             return TOMBSTONE
-        with open(f"{directory}/{ORDERS}", "rb") as file:
-            orders = Orders(file.read())
+        with open(f"{directory}/{LAUNCH_FILE}", "rb") as file:
+            config = LaunchConfig(file.read())
     except FileNotFoundError:  # removed while this keeper started
         return UNREADABLE
-    keeper.port = keeper.choose_port(orders)
-    output = keeper.start(orders)
-    keeper.save(orders, flush=False)  # a crash of the machine would end the agent too
+    keeper.port = keeper.choose_port(config)
+    output = keeper.start(config)
+    keeper.save(config, flush=False)  # a crash of the machine would end the agent too
     answer(f"{keeper.port}\n")
-    if not orders.text("strict"):  # the spec has no limit, so the start need not wait for it
-        keeper.enter(orders, str(keeper.pid))
-    keeper.keep(orders, output)
+    if not config.text("strict"):  # the spec has no limit, so the start need not wait for it
+        keeper.enter(config, str(keeper.pid))
+    keeper.keep(config, output)
     # After a requested stop the provider deletes or rewrites this file at once.
-    keeper.save(orders, flush=not keeper.stop_requested)
-    for group in orders.all("group"):
+    keeper.save(config, flush=not keeper.stop_requested)
+    for group in config.all("group"):
         try:
             os.rmdir(group)
         except OSError:

@@ -1,12 +1,12 @@
-"""The settings for starting agents, and the orders that a keeper gets to start one."""
+"""The settings for starting agents, and the launch configuration of a keeper."""
 
 import resource
 import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.adapters.runtime.process import groups, recipe, sandbox
-from tenure.adapters.runtime.process.recipe import Recipe
+from tenure.adapters.runtime.process import groups, process_spec, sandbox
+from tenure.adapters.runtime.process.process_spec import ProcessSpec
 from tenure.adapters.runtime.process.runtime_dir import RuntimeDir, group_of
 from tenure.core.ids import ResourceKey
 
@@ -31,23 +31,23 @@ class Launcher(NamedTuple):
     """Path of bubblewrap; empty without a sandbox."""
     groups: groups.Groups
 
-    def make_orders(
+    def make_launch_config(
         self,
         key: ResourceKey,
-        desired: Recipe,
+        desired: ProcessSpec,
         directory: RuntimeDir,
         *,
         root: Path,
         program: str,
         start: int,
     ) -> list[tuple[str, str]]:
-        """Return the orders of the keeper that starts this recipe; `start` numbers its starts."""
+        """Return the launch configuration of this spec's keeper; `start` numbers its starts."""
         requested = desired.resources
         cwd = str(directory.bundle if desired.bundle else directory.work)
         program = str(Path(cwd, program))  # unchanged if it is absolute
         command = [*desired.command]
         if self.sandbox:
-            outside = [program, *recipe.absolute_files(desired)]
+            outside = [program, *process_spec.absolute_files(desired)]
             words = sandbox.wrap(
                 self.sandbox,
                 hidden=(str(root), *self.hidden),
@@ -59,7 +59,7 @@ class Launcher(NamedTuple):
         env |= {"TENURE_KEY": key.text, "TENURE_DIRECTORY": str(directory.path)}
         limits = [
             (number, requested[name] * unit)
-            for name, (number, unit) in recipe.LIMITS.items()
+            for name, (number, unit) in process_spec.LIMITS.items()
             if name in requested
         ]
         limits.append((resource.RLIMIT_CORE, 0))
@@ -71,7 +71,7 @@ class Launcher(NamedTuple):
             ("exec", self.sandbox or program),
             *(("command", part) for part in command),
             *(("env", f"{name}={value}") for name, value in env.items()),
-            *(("port_name", name) for name in recipe.PORT_NAMES),
+            *(("port_name", name) for name in process_spec.PORT_NAMES),
             ("cwd", cwd),
             ("port", str(desired.port or directory.state().port)),
             ("hint", str(zlib.crc32(str(directory.path).encode()))),
@@ -80,7 +80,7 @@ class Launcher(NamedTuple):
             ("grace_ms", str(self.grace_ms)),
             ("sandboxed", "yes" if self.sandbox else ""),
             ("strict", "yes" if requested.keys() & {"memory_mib", "processes"} else ""),
-            *self.groups.orders(
+            *self.groups.launch_config(
                 group_of(directory),
                 processes=requested.get("processes", PROCESSES),
                 memory_mib=requested.get("memory_mib", 0),

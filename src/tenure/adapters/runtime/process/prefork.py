@@ -66,7 +66,7 @@ class KeeperPool:
 
         Of our environment it gets nothing, of our files the ends of two pipes.
         """
-        orders, directory_pipe = os.pipe()
+        read_end, directory_pipe = os.pipe()
         answer_pipe, answer = os.pipe()
         try:
             pid = os.posix_spawn(
@@ -74,7 +74,7 @@ class KeeperPool:
                 [sys.executable, "-I", "-S", "-c", BOOT, KEEPER_DIRECTORY, str(self._root)],
                 {},
                 file_actions=[
-                    (os.POSIX_SPAWN_DUP2, orders, 0),
+                    (os.POSIX_SPAWN_DUP2, read_end, 0),
                     (os.POSIX_SPAWN_DUP2, answer, 1),
                     (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
                 ],
@@ -86,7 +86,7 @@ class KeeperPool:
             os.close(answer_pipe)
             raise
         finally:
-            os.close(orders)
+            os.close(read_end)
             os.close(answer)
         return StartedKeeper(pid, directory_pipe, answer_pipe)
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from tenure.adapters.runtime.process import groups, proc, recipe, runtime_dir, sandbox
+from tenure.adapters.runtime.process import groups, proc, process_spec, runtime_dir, sandbox
 from tenure.adapters.runtime.process.launcher import Launcher
 from tenure.adapters.runtime.process.ping import Health, ping
 from tenure.adapters.runtime.process.runtime_root import KeyBusy, RuntimeRoot, RuntimeStatus
@@ -125,9 +125,11 @@ class ProcessRuntime:
             raise Invalid("state_of: only a plan may set it, not a spec")
         self._refuse_plane_paths(desired)
         path, digests = self._root.launcher.path, self._root.digests
-        return await self._call(lambda: recipe.digest(spec, desired, path=path, digests=digests))
+        return await self._call(
+            lambda: process_spec.digest(spec, desired, path=path, digests=digests)
+        )
 
-    def _refuse_plane_paths(self, desired: recipe.Recipe) -> None:
+    def _refuse_plane_paths(self, desired: process_spec.ProcessSpec) -> None:
         """Refuse a command or bundle inside the directories that are hidden from agents."""
         for own in {self._root.root.resolve(), *map(_real_path, self._root.launcher.hidden)}:
             for part in desired.command:
@@ -189,9 +191,9 @@ class ProcessRuntime:
         loop = asyncio.get_running_loop()
         self._prefork_timer = loop.call_later(PREFORK_DELAY_SECONDS, self._pool.submit, prepare)
 
-    def _read(self, spec: Spec) -> recipe.Recipe:
+    def _read(self, spec: Spec) -> process_spec.ProcessSpec:
         """Read the spec; Invalid if this machine cannot enforce it."""
-        desired = recipe.read(spec, zones=self.zones)
+        desired = process_spec.read(spec, zones=self.zones)
         if "processes" in desired.resources and not self._root.launcher.groups.pids:
             raise Invalid(
                 "resources: processes cannot be limited here: there is no pids control group"
@@ -207,27 +209,27 @@ class ProcessRuntime:
             return status
         root = self._root
         message = await self._call(
-            lambda: runtime_dir.with_last_lines(status.said, root.log_directory(key))
+            lambda: runtime_dir.with_last_lines(status.message, root.log_directory(key))
         )
-        return status._replace(said=message)
+        return status._replace(message=message)
 
     async def _status(self, files: RuntimeStatus) -> Status:
         if files.presence is not Presence.STARTING:
-            return Status(files.presence, exit_code=files.exit_code, said=files.message)
+            return Status(files.presence, exit_code=files.exit_code, message=files.message)
         health, answer = await ping(files.port, seconds=self._ping_seconds)
         match health:
             case Health.SILENT:
                 remedy = "the agent has to listen there, on $PORT, or its spec has to set `port`"
                 message = f"no process listens on port {files.port}: {remedy}"
-                return Status(Presence.STARTING, said=message)
+                return Status(Presence.STARTING, message=message)
             case Health.ODD:
                 expected = 'with 200 and {"status": "Healthy"}'
                 message = f"port {files.port} does not answer GET /ping {expected}, but: {answer}"
-                return Status(Presence.STARTING, said=message)
+                return Status(Presence.STARTING, message=message)
             case Health.HEALTHY | Health.BUSY:
                 if not await self._call(proc.owns_port, files.keeper, files.port):
                     message = f"another process listens on port {files.port}"
-                    return Status(Presence.STARTING, said=message)
+                    return Status(Presence.STARTING, message=message)
                 return Status(Presence.READY, busy=health is Health.BUSY)
 
     async def _call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""The directory of one key: its owner, its orders, the keeper's state and the agent's output.
+"""The directory of one key: its owner, its launch file, the keeper's state and the agent's output.
 
     <root>/<zone>/<key>/   owner.json orders lock state.json keeper.err log.<offset> work/ bundle/
     <root>/burned/<key>    the tombstone of a key: removed, stopped or refused
@@ -47,7 +47,7 @@ class KeeperState(NamedTuple):
     """The state file of a keeper; its keys are stored."""
 
     start: int
-    """The number of the start, as in the orders."""
+    """The number of the start, as in the launch file."""
     boot: str
     keeper: int
     pid: int
@@ -109,25 +109,25 @@ class RuntimeDir:
         keeper.write_whole(str(self.path / OWNER), row, flush=flush)
 
     def flush(self) -> None:
-        """Flush the owner and the orders to the disk."""
-        for name in (OWNER, keeper.ORDERS):
+        """Flush the owner and the launch file to the disk."""
+        for name in (OWNER, keeper.LAUNCH_FILE):
             file = os.open(self.path / name, os.O_RDONLY)
             try:
                 os.fsync(file)
             finally:
                 os.close(file)
 
-    def orders(self) -> keeper.Orders:
-        """The orders of the last keeper; empty if there was none."""
+    def launch_config(self) -> keeper.LaunchConfig:
+        """The launch file of the last keeper; empty if there was none."""
         try:
-            return keeper.Orders((self.path / keeper.ORDERS).read_bytes())
+            return keeper.LaunchConfig((self.path / keeper.LAUNCH_FILE).read_bytes())
         except OSError:
-            return keeper.Orders(b"")
+            return keeper.LaunchConfig(b"")
 
-    def write_orders(self, orders: list[tuple[str, str]]) -> None:
-        """Write the orders of the next keeper."""
-        data = keeper.encode(orders)
-        keeper.write_whole(str(self.path / keeper.ORDERS), data, flush=False)
+    def write_launch_config(self, config: list[tuple[str, str]]) -> None:
+        """Write the launch file of the next keeper."""
+        data = keeper.encode(config)
+        keeper.write_whole(str(self.path / keeper.LAUNCH_FILE), data, flush=False)
 
     def state(self) -> KeeperState:
         """The state that the last keeper has written."""

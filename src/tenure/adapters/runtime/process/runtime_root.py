@@ -19,13 +19,13 @@ from tenure.adapters.runtime.process import (
     inherited_directory,
     keeper,
     proc,
-    recipe,
+    process_spec,
     runtime_dir,
 )
 from tenure.adapters.runtime.process.bundle import DigestCache, read_bundle
 from tenure.adapters.runtime.process.launcher import Launcher
 from tenure.adapters.runtime.process.prefork import KeeperPool
-from tenure.adapters.runtime.process.recipe import Recipe
+from tenure.adapters.runtime.process.process_spec import ProcessSpec
 from tenure.adapters.runtime.process.runtime_dir import RuntimeDir, RuntimeOwner, group_of
 from tenure.core.errors import Invalid, OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey
@@ -74,7 +74,7 @@ class RuntimeRoot:
 
     # ------------------------------------------------------------------------------ provider calls
 
-    def ensure(self, key: ResourceKey, desired: Recipe, *, now: float) -> RuntimeStatus:
+    def ensure(self, key: ResourceKey, desired: ProcessSpec, *, now: float) -> RuntimeStatus:
         """Start or converge the runtime; a rejection is stored before it is raised."""
         self._reap(key)
         self._refuse_burned(key)
@@ -92,7 +92,7 @@ class RuntimeRoot:
             owner = owner or RuntimeOwner(key.plane, key.tenant, key.agent, key.generation, now)
             if owner.generation > key.generation:
                 raise Rejected(f"{key.text} has the newer generation {owner.generation}")
-            same = directory.orders().text("spec") == desired.text
+            same = directory.launch_config().text("spec") == desired.text
             has_keeper = proc.has_keeper(directory.path)
             if same and has_keeper and (status := self._read_status(key, directory)).keeper:
                 if owner.generation < key.generation:
@@ -257,7 +257,7 @@ class RuntimeRoot:
     def _refuse(self, key: ResourceKey, sentence: str, directory: RuntimeDir) -> None:
         """Refuse this generation.  A running runtime goes on; a key without one is burned."""
         owner = directory.owner()
-        if owner is not None and directory.orders().number("start"):
+        if owner is not None and directory.launch_config().number("start"):
             directory.write_owner(owner._replace(refused=max(owner.refused, key.generation)))
         else:
             self.burn(key)
@@ -269,14 +269,14 @@ class RuntimeRoot:
     # -------------------------------------------------------------------------- starting and ending
 
     def _start(
-        self, key: ResourceKey, desired: Recipe, directory: RuntimeDir, owner: RuntimeOwner
+        self, key: ResourceKey, desired: ProcessSpec, directory: RuntimeDir, owner: RuntimeOwner
     ) -> None:
-        """End the earlier run, write the orders, start a keeper and wait for its answer."""
-        before = directory.orders()
-        if sentence := recipe.change_reason(desired, self.digests, first=key.generation == 1):
+        """End the earlier run, write the launch file, start a keeper and wait for its answer."""
+        before = directory.launch_config()
+        if sentence := process_spec.change_reason(desired, self.digests, first=key.generation == 1):
             self._refuse(key, sentence, directory)
         try:
-            program = recipe.pinned_program(desired, path=self.launcher.path)
+            program = process_spec.pinned_program(desired, path=self.launcher.path)
             if before.number("start"):
                 self._end(key, directory, at_once=False)
             directory.write_owner(owner, flush=False)
@@ -292,10 +292,10 @@ class RuntimeRoot:
                 self._refuse(key, f"bundle: {error.filename}: {error.strerror}", directory)
             raise
         start = before.number("start") + 1
-        orders = self.launcher.make_orders(
+        config = self.launcher.make_launch_config(
             key, desired, directory, root=self.root, program=program, start=start
         )
-        directory.write_orders(orders)
+        directory.write_launch_config(config)
         if desired.state_of and not directory.work.exists():
             earlier = self._earlier(desired.state_of)
             if sentence := inherited_directory.move_from(
@@ -305,7 +305,7 @@ class RuntimeRoot:
         directory.work.mkdir(mode=0o700, exist_ok=True)
         self._spawn(key, directory)
 
-    def _unpack(self, key: ResourceKey, desired: Recipe, directory: RuntimeDir) -> None:
+    def _unpack(self, key: ResourceKey, desired: ProcessSpec, directory: RuntimeDir) -> None:
         """Copy the bundle; refused if its digest has changed."""
         new = directory.path / f"{keeper.BUNDLE}.new"
         shutil.rmtree(new, ignore_errors=True)
@@ -313,7 +313,7 @@ class RuntimeRoot:
         digest = read_bundle(Path(desired.bundle), new)
         if desired.digests.get(desired.bundle, digest) != digest:
             shutil.rmtree(new)
-            self._refuse(key, recipe.changed_content_reason(desired.bundle), directory)
+            self._refuse(key, process_spec.changed_content_reason(desired.bundle), directory)
         shutil.rmtree(directory.bundle, ignore_errors=True)
         new.rename(directory.bundle)
 
@@ -341,7 +341,7 @@ class RuntimeRoot:
         seconds = self.launcher.end_seconds + (0 if at_once else self.launcher.grace_ms / 1000)
         proc.end_keeper(directory.path, at_once=at_once, seconds=seconds)
         state = directory.state()
-        if state.start != directory.orders().number("start") or state.exit is None:
+        if state.start != directory.launch_config().number("start") or state.exit is None:
             self._sweep(key, directory)
 
     def _sweep(self, key: ResourceKey, directory: RuntimeDir) -> None:
@@ -396,14 +396,14 @@ class RuntimeRoot:
         owner, state, start = (
             directory.owner(),
             directory.state(),
-            directory.orders().number("start"),
+            directory.launch_config().number("start"),
         )
         if owner is None or not start:
             return RuntimeStatus(Presence.ABSENT)
         if has_keeper and (not holder or holder != state.keeper):
             raise KeyBusy
         if state.start != start:
-            # The last orders were never started; a running keeper is of older orders.
+            # The last launch file was never used; a running keeper is of an older one.
             return RuntimeStatus(Presence.ABSENT)
         reference = {"address": state.address, "zone": directory.path.parent.name}
         status = RuntimeStatus(

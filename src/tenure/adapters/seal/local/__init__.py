@@ -21,7 +21,7 @@ class LocalSeal:
         self._path = Path(path)
         self._key = b""
 
-    def close_up(self, secret: bytes, *, label: str) -> str:
+    def encrypt(self, secret: bytes, *, label: str) -> str:
         """Encrypt the secret with a random nonce."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 (130 ms)
 
@@ -29,7 +29,7 @@ class LocalSeal:
         ciphertext = AESGCM(self._read_key()).encrypt(nonce, secret, label.encode())
         return VERSION + b64encode(nonce + ciphertext).decode()
 
-    def open_up(self, ciphertext: str, *, label: str) -> bytes:
+    def decrypt(self, ciphertext: str, *, label: str) -> bytes:
         """Decrypt the secret; Invalid if its key or label differs."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 (as above)
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415

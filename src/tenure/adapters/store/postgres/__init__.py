@@ -5,6 +5,7 @@ from collections.abc import Callable
 import asyncpg
 
 from tenure.adapters.store.postgres import schema, server
+from tenure.adapters.store.postgres.background_connection import BackgroundConnection
 from tenure.adapters.store.postgres.clock import ServerClock
 from tenure.adapters.store.postgres.committer import RESERVE_BYTES, PoolSettings, PostgresCommitter
 from tenure.adapters.store.postgres.functions import Functions
@@ -13,7 +14,6 @@ from tenure.adapters.store.postgres.move_target import refuse_incomplete_move
 from tenure.adapters.store.postgres.probe import inspect_server, read_row
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.replication import inspect_replication
-from tenure.adapters.store.postgres.side import SideConnection
 from tenure.adapters.store.postgres.store import PostgresStore
 from tenure.core.ids import uuid7
 from tenure.ports.clock import Clock
@@ -76,8 +76,10 @@ async def build(
     readers = Readers(
         address, count=pool.readers, patience_seconds=pool.patience_seconds, history=history
     )
-    side = SideConnection(
+    background = BackgroundConnection(
         address, clock=server_clock, now=now, delete_batches=queries["forget_batches"],
         sender=new_id(), history=history,
     )  # fmt: skip
-    return PostgresStore(committer, readers, side, queries, now=now, uses_server_time=not own_clock)
+    return PostgresStore(
+        committer, readers, background, queries, now=now, uses_server_time=not own_clock
+    )

@@ -7,10 +7,10 @@ from typing import Any, assert_never
 import asyncpg
 
 from tenure.adapters.store.postgres import horizon
+from tenure.adapters.store.postgres.background_connection import BackgroundConnection
 from tenure.adapters.store.postgres.committer import ExclusiveWork, PostgresCommitter
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.session import Session
-from tenure.adapters.store.postgres.side import SideConnection
 from tenure.core.errors import Defect, StoreError
 from tenure.core.events import EPOCH_SPAN, in_epoch
 from tenure.core.records.operation import IntentRecord, JournalRecord, OperationRecord
@@ -35,7 +35,7 @@ class PostgresStore:
         self,
         committer: PostgresCommitter,
         readers: Readers,
-        side: SideConnection,
+        background: BackgroundConnection,
         queries: dict[str, str],
         *,
         now: Callable[[], float],
@@ -47,13 +47,13 @@ class PostgresStore:
         self.commit = committer.commit
         self._committer = committer
         self._readers = readers
-        self._side = side
+        self._background = background
         self._queries = queries
-        committer.on_wake_hint = side.send
+        committer.on_wake_hint = background.send
 
     def listen(self, on_wake_hint: Callable[[WakeHint], None]) -> None:
         """Call `on_wake_hint` for the hints of other processes; a hint may be lost."""
-        self._side.listen(on_wake_hint)
+        self._background.listen(on_wake_hint)
 
     def claim(
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
@@ -237,7 +237,7 @@ class PostgresStore:
     async def close(self) -> None:
         """Wait for the last batch, then close every connection."""
         await self._committer.close()
-        await self._side.close()
+        await self._background.close()
         await self._readers.close()
 
 

@@ -38,7 +38,7 @@ async def readyz(request: HttpRequest) -> schemas.HealthStatus:
         raise ProblemError("starting", problem)
     plane, status = http_state.plane, "held" if pause_reason else "ready"
     return schemas.HealthStatus(
-        status=status, engine=plane.engine.away, providers=plane.provider_outage()
+        status=status, engine=plane.engine.outage, providers=plane.provider_outage()
     )
 
 

@@ -92,7 +92,7 @@ async def polled_beside(bench: Bench) -> str:
     assert answer.wait_seconds is not None
     await asyncio.sleep(answer.wait_seconds + 0.01)
     await bench.move(
-        name, replace(answer, moves=answer.moves_after_wait, moves_after_wait=[], ticket="")
+        name, replace(answer, moves=answer.moves_after_wait, moves_after_wait=[], cache_key="")
     )
     assert bench.called["pivot.do"] == 2
     return str((await bench.store.load(name)).operation.state)
@@ -108,12 +108,12 @@ def test_what_was_polled_elsewhere_is_known_before_it_is_called_again():
 
 
 def test_ablation_without_its_ticket_a_pivot_that_may_be_applied_is_turned_back(tally):
-    def any_ticket(self, operation, token, ticket):
+    def any_cache_key(self, operation, token, cache_key):
         kept = self._entries.pop(operation, None)
         return kept and kept.handle
 
     async def scenario(bench: Bench) -> None:
-        with patched(StickyCache, take=any_ticket):
+        with patched(StickyCache, take=any_cache_key):
             assert await polled_beside(bench) != OperationState.RUNNING
 
     run_on_bench(scenario)
@@ -169,7 +169,7 @@ async def slept(bench: Bench) -> int:
 
 
 def test_ablation_what_is_kept_for_ever_is_seen_to_call():
-    def kept_for_ever(self, operation, token, ticket):
+    def kept_for_ever(self, operation, token, cache_key):
         return self._entries.pop(operation).handle
 
     async def scenario(bench: Bench) -> None:

@@ -30,7 +30,7 @@ async def told_by(bench: Bench, plan: str, moves: int) -> list[tuple[str, str]]:
     while len(told) < moves:
         if not answer.moves:
             await asyncio.sleep((answer.wait_seconds or 0.0) + 0.01)
-            answer = replace(answer, moves=answer.moves_after_wait, ticket="")
+            answer = replace(answer, moves=answer.moves_after_wait, cache_key="")
         answer = await bench.move(name, answer)
         told.append((answer.step_status, answer.reason))
     return told

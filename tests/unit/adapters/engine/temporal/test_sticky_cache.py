@@ -31,9 +31,9 @@ def test_what_is_kept_is_taken_once():
 
 def test_another_token_or_ticket_takes_nothing_and_leaves_nothing():
     left: StickyCache[Any] = StickyCache(Time())
-    for token, ticket in ((2, "t"), (1, "u"), (1, "")):
+    for token, cache_key in ((2, "t"), (1, "u"), (1, "")):
         left.put(handle(), "t")
-        assert left.take("a", token, ticket) is None
+        assert left.take("a", token, cache_key) is None
         assert len(left) == 0
 
 

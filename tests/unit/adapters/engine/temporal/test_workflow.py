@@ -1,6 +1,6 @@
-"""The workflow by hand: which ticket it shows for what it starts.
+"""The workflow by hand: which cache key it sends with each activity.
 
-A ticket lets a worker go on with what it has kept; so it may be shown only while nothing else was
+A cache key lets a worker use its cached operation; so it may be sent only while nothing else was
 performed since its answer.  Temporal itself is not here: what is started is noted.
 """
 
@@ -40,10 +40,10 @@ class Run(OperationRun):
         return Future()
 
     def begin(self) -> list[tuple[str, str]]:
-        """What it starts now, each with the ticket that it shows."""
+        """What it starts now, each with the cache key that it sends."""
         before = len(self.started)
         self._start_due()
-        return [(name, task.ticket) for name, task in self.started[before:]]
+        return [(name, task.cache_key) for name, task in self.started[before:]]
 
     def end(self, step: str, answer: Answer) -> None:
         """What was started for this step has ended so."""
@@ -53,7 +53,7 @@ class Run(OperationRun):
 
 
 def answer(revision: int, *moves: DueMove) -> Answer:
-    return Answer("RUNNING", 1, revision, list(moves), ticket=f"t{revision}")
+    return Answer("RUNNING", 1, revision, list(moves), cache_key=f"t{revision}")
 
 
 def test_the_ticket_of_the_last_answer_is_shown_if_nothing_was_beside_it():
@@ -99,7 +99,7 @@ def test_what_is_started_by_time_shows_no_ticket(monkeypatch):
         raise TimeoutError(timeout)
 
     monkeypatch.setattr(workflow, "wait_condition", it_is_time)
-    run = Run(Answer("RUNNING", 1, 1, [], wait_seconds=5.0, moves_after_wait=[ONE], ticket="t1"))
+    run = Run(Answer("RUNNING", 1, 1, [], wait_seconds=5.0, moves_after_wait=[ONE], cache_key="t1"))
     assert run.begin() == []
     asyncio.run(run._wait_for_event())
     assert run.begin() == [("one", "")]

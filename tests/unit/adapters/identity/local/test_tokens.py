@@ -11,7 +11,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from tenure.adapters.identity.local import LocalIdentity, build, jose
 from tenure.core.errors import Invalid, Rejected
-from tenure.ports.identity import Asker, OAuthError, OAuthRefusal
+from tenure.ports.identity import OAuthError, OAuthRefusal, TokenRequester
 from tenure.ports.provider import Presence
 from tenure.sqlite.commit_thread import Done, InlineFlush, Work
 from tenure.testing.contracts import identity_client as identity
@@ -57,10 +57,10 @@ def test_revoked_tokens_are_forgotten_when_they_have_expired(tmp_path):
     async def scenario(case: IdentityCase) -> None:
         one = await client(case)
         for _ in range(5):
-            await case.identity.revoke(await one.token(), asker=ADMIN)
+            await case.identity.revoke(await one.token(), requester=ADMIN)
         assert rows(case, "revoked") == 5
         case.clock.at += 301
-        await case.identity.revoke(await one.token(), asker=ADMIN)
+        await case.identity.revoke(await one.token(), requester=ADMIN)
         assert rows(case, "revoked") == 1
 
     serve(tmp_path, scenario)
@@ -222,8 +222,8 @@ def test_a_client_proves_itself_to_whom_it_asks(tmp_path):
     async def scenario(case: IdentityCase) -> None:
         one = await client(case)
         form = one.form(one.assertion(aud=f"{ISSUER}/oauth/introspect"))
-        asker = await case.identity.authenticate(form, endpoint="/oauth/introspect")
-        assert asker == Asker("t", one.id)
+        requester = await case.identity.authenticate(form, endpoint="/oauth/introspect")
+        assert requester == TokenRequester("t", one.id)
         named = one.form(client_id="another")
         assert word(await case.identity.token(named)) is OAuthError.INVALID_CLIENT
 
@@ -349,7 +349,7 @@ def test_one_token_says_no_more_than_can_be_sent(tmp_path):
         await case.identity.ensure(key(), {"jwks": one.jwks, "scopes": scopes})
         assert word(await one.ask()) is OAuthError.INVALID_SCOPE
         said = await case.identity.introspect(
-            await one.token(scope=" ".join(scopes[:40])), asker=ADMIN
+            await one.token(scope=" ".join(scopes[:40])), requester=ADMIN
         )
         assert said["scope"] == " ".join(scopes[:40])
 
@@ -425,7 +425,7 @@ def test_many_raise_one_epoch_and_the_greatest_stays(tmp_path):
         one = await client(case)
         raised = (case.identity.raise_epoch("t", "a", epoch=n) for n in (3, 9, 1, 7, 2))
         await asyncio.gather(*raised)
-        said = await case.identity.introspect(await one.token(), asker=ADMIN)
+        said = await case.identity.introspect(await one.token(), requester=ADMIN)
         assert said["epoch"] == 9
 
     serve(tmp_path, scenario)

@@ -7,12 +7,14 @@ import pytest
 from tenure.adapters.provider_host.unix.methods import (
     DESCRIBED_ATTRIBUTES,
     METHODS,
+    PORT_NAMES,
     PORTS,
     READ_ONLY,
+    WIRE_NAMES,
 )
 from tenure.core.ids import resource_key
 from tenure.ports.access import Grant, GrantKind
-from tenure.ports.identity import Asker, Invitation
+from tenure.ports.identity import Invitation, TokenRequester
 from tenure.ports.provider import OwnedResource
 from tenure.ports.runtime import Status
 
@@ -63,5 +65,17 @@ def test_records_are_made_records_again_and_the_rest_is_left_as_it_came():
 def test_the_answers_have_their_types():
     assert METHODS["runtime"]["list_owned"].answer == list[OwnedResource]
     assert METHODS["identity"]["invite"].answer is Invitation
-    assert METHODS["identity"]["authenticate"].answer is Asker
+    assert METHODS["identity"]["authenticate"].answer is TokenRequester
     assert METHODS["runtime"]["status"].answer is Status
+
+
+def test_messages_have_the_names_that_older_builds_know():
+    introspect = METHODS["identity"]["introspect"]
+    message = introspect.bind(("token",), {"requester": TokenRequester("t")})
+    assert message == {"token": "token", "asker": TokenRequester("t")}
+    assert introspect.decode({**message, "asker": ["t"]}) == {
+        "token": "token",
+        "requester": TokenRequester("t"),
+    }
+    assert WIRE_NAMES.keys() >= {"grant_team_role", "revoke_team_role"}
+    assert PORT_NAMES.keys() == {"give_team", "take_from_team", "asker"}

@@ -65,8 +65,8 @@ def test_the_tail_of_a_log_spans_its_files(tmp_path):
 
 def test_orders_come_back_as_they_were_given():
     given = [("start", "7"), ("env", "A=b=c"), ("env", "N=line\nline"), ("command", "")]
-    orders = keeper.Orders(keeper.encode(given))
-    assert orders.number("start") == 7
-    assert orders.all("env") == ["A=b=c", "N=line\nline"]
-    assert orders.all("command") == [""]
-    assert (orders.text("none"), orders.number("none")) == ("", 0)
+    config = keeper.LaunchConfig(keeper.encode(given))
+    assert config.number("start") == 7
+    assert config.all("env") == ["A=b=c", "N=line\nline"]
+    assert config.all("command") == [""]
+    assert (config.text("none"), config.number("none")) == ("", 0)

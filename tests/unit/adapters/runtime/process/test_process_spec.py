@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.adapters.runtime.process import bundle, recipe
+from tenure.adapters.runtime.process import bundle, process_spec
 from tenure.adapters.runtime.process.bundle import DigestCache, read_bundle
 from tenure.core.errors import Invalid
 
@@ -14,11 +14,11 @@ GOOD = {"command": ["/bin/true"]}
 
 
 def read(**more):
-    return recipe.read({**GOOD, **more}, zones=("here", "there"))
+    return process_spec.read({**GOOD, **more}, zones=("here", "there"))
 
 
-def change_text(recipe_read, *, first=True):
-    return recipe.change_reason(recipe_read, DigestCache(), first=first)
+def change_text(spec_read, *, first=True):
+    return process_spec.change_reason(spec_read, DigestCache(), first=first)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_makes_no_sense_here_is_refused_by_name(more, names):
 
 def test_a_spec_is_the_same_in_whatever_order():
     one = read(env={"A": "1", "B": "2"}, zone="there")
-    two = recipe.read(
+    two = process_spec.read(
         {"zone": "there", "env": {"B": "2", "A": "1"}, "command": ["/bin/true"]},
         zones=("here", "there"),
     )
@@ -74,14 +74,16 @@ def test_a_spec_is_the_same_in_whatever_order():
 
 def test_a_program_is_looked_for_where_it_was_said_and_nowhere_else(tmp_path):
     (tmp_path / "tool").touch(mode=0o755)
-    assert recipe.program(read(command=["tool"]), path=str(tmp_path)) == str(tmp_path / "tool")
+    assert process_spec.program(read(command=["tool"]), path=str(tmp_path)) == str(
+        tmp_path / "tool"
+    )
     with pytest.raises(Invalid, match="sh was not found"):
-        recipe.program(read(command=["sh"]), path=str(tmp_path))
+        process_spec.program(read(command=["sh"]), path=str(tmp_path))
     with pytest.raises(Invalid, match="no bundle"):
-        recipe.program(read(command=["./run"]), path="")
+        process_spec.program(read(command=["./run"]), path="")
     with pytest.raises(Invalid, match="leads out"):
-        recipe.program(read(command=["./../run"], bundle="/b"), path="")
-    assert recipe.program(read(command=["./run"], bundle="/b"), path="") == "run"
+        process_spec.program(read(command=["./../run"], bundle="/b"), path="")
+    assert process_spec.program(read(command=["./run"], bundle="/b"), path="") == "run"
 
 
 def test_a_pinned_program_is_the_one_that_was_seen(tmp_path):
@@ -90,12 +92,12 @@ def test_a_pinned_program_is_the_one_that_was_seen(tmp_path):
         place.mkdir()
     path = f"{first}:{second}"
     (second / "tool").touch(mode=0o755)
-    recipe_read = read(command=["tool"], digests={str(second / "tool"): "sha256:0"})
-    assert recipe.pinned_program(recipe_read, path=path) == str(second / "tool")
+    spec_read = read(command=["tool"], digests={str(second / "tool"): "sha256:0"})
+    assert process_spec.pinned_program(spec_read, path=path) == str(second / "tool")
     (first / "tool").touch(mode=0o755)
     with pytest.raises(Invalid, match=f"tool is now {first / 'tool'}"):
-        recipe.pinned_program(recipe_read, path=path)
-    assert recipe.pinned_program(read(command=["tool"]), path=path) == str(first / "tool")
+        process_spec.pinned_program(spec_read, path=path)
+    assert process_spec.pinned_program(read(command=["tool"]), path=path) == str(first / "tool")
 
 
 @pytest.mark.parametrize(
@@ -109,22 +111,22 @@ def test_a_pinned_program_is_the_one_that_was_seen(tmp_path):
     ],
 )
 def test_what_is_missing_says_so_in_the_place_of_its_digest(spec, name, why):
-    wanted = recipe.read(spec, zones=("here",))
-    full = recipe.digest(spec, wanted, path="/nowhere", digests=DigestCache())
-    recipe_read = recipe.read(full, zones=("here",))
-    assert re.match(f"missing: {why}.* in zone here", recipe_read.digests[name])
-    assert re.match(f"{why}.* in zone here.*so it was when", change_text(recipe_read))
+    wanted = process_spec.read(spec, zones=("here",))
+    full = process_spec.digest(spec, wanted, path="/nowhere", digests=DigestCache())
+    spec_read = process_spec.read(full, zones=("here",))
+    assert re.match(f"missing: {why}.* in zone here", spec_read.digests[name])
+    assert re.match(f"{why}.* in zone here.*so it was when", change_text(spec_read))
 
 
 def test_a_program_that_is_not_in_its_bundle_is_missing(tmp_path):
     spec = {"command": ["./run"], "bundle": str(tmp_path)}
-    wanted = recipe.read(spec, zones=("here",))
-    full = recipe.digest(spec, wanted, path="", digests=DigestCache())
+    wanted = process_spec.read(spec, zones=("here",))
+    full = process_spec.digest(spec, wanted, path="", digests=DigestCache())
     said = f"command: there is no run in {tmp_path} in zone here"
-    assert change_text(recipe.read(full, zones=("here",))).startswith(said)
+    assert change_text(process_spec.read(full, zones=("here",))).startswith(said)
     (tmp_path / "run").touch()
-    full = recipe.digest(spec, wanted, path="", digests=DigestCache())
-    assert change_text(recipe.read(full, zones=("here",))) == ""
+    full = process_spec.digest(spec, wanted, path="", digests=DigestCache())
+    assert change_text(process_spec.read(full, zones=("here",))) == ""
 
 
 def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):
@@ -135,28 +137,28 @@ def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):
         "command": ["/bin/cat", str(file), "/no/such", "/" + "x" * 5_000],
         "bundle": str(tmp_path / "bundle"),
     }
-    wanted = recipe.read(spec, zones=("here",))
-    full = recipe.digest(spec, wanted, path="", digests=DigestCache())
-    recipe_read = recipe.read(full, zones=("here",))
-    assert set(recipe_read.digests) == {"/bin/cat", str(file), str(tmp_path / "bundle")}
-    assert change_text(recipe_read) == ""
+    wanted = process_spec.read(spec, zones=("here",))
+    full = process_spec.digest(spec, wanted, path="", digests=DigestCache())
+    spec_read = process_spec.read(full, zones=("here",))
+    assert set(spec_read.digests) == {"/bin/cat", str(file), str(tmp_path / "bundle")}
+    assert change_text(spec_read) == ""
     file.write_text("two")
-    assert str(file) in change_text(recipe_read)
-    assert "delete the agent and create it" in change_text(recipe_read)
+    assert str(file) in change_text(spec_read)
+    assert "delete the agent and create it" in change_text(spec_read)
     file.unlink()
-    assert "No such file" in change_text(recipe_read)
+    assert "No such file" in change_text(spec_read)
 
 
 def test_an_argument_that_becomes_a_file_before_the_first_start_was_seen_by_nobody(tmp_path):
     late = tmp_path / "late"
     spec = {"command": ["/bin/cat", str(late)]}
-    wanted = recipe.read(spec, zones=("here",))
-    full = recipe.digest(spec, wanted, path="", digests=DigestCache())
-    recipe_read = recipe.read(full, zones=("here",))
-    assert change_text(recipe_read) == "", "it may be for the agent to write"
+    wanted = process_spec.read(spec, zones=("here",))
+    full = process_spec.digest(spec, wanted, path="", digests=DigestCache())
+    spec_read = process_spec.read(full, zones=("here",))
+    assert change_text(spec_read) == "", "it may be for the agent to write"
     late.write_text("anything")
-    assert f"command: {late} was no file when the spec was accepted" in change_text(recipe_read)
-    assert change_text(recipe_read, first=False) == "", "the agent may have written it"
+    assert f"command: {late} was no file when the spec was accepted" in change_text(spec_read)
+    assert change_text(spec_read, first=False) == "", "the agent may have written it"
     assert change_text(wanted) == "", "nothing of it was ever pinned"
 
 

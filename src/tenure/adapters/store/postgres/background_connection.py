@@ -30,7 +30,7 @@ INTERRUPT, UNCLAIMED = "!", "?"
 """Suffixes of an operation's id in a notification."""
 
 
-class SideConnection:
+class BackgroundConnection:
     """Exchanges wake hints and synchronizes the clock; reconnects after a lost connection."""
 
     def __init__(
@@ -54,7 +54,7 @@ class SideConnection:
         self._wake_hints: dict[str, str] = {}
         self._has_hints = asyncio.Event()
         self._on_wake_hint: Callable[[WakeHint], None] | None = None
-        self._task = asyncio.create_task(self._run(), name="tenure store side")
+        self._task = asyncio.create_task(self._run(), name="tenure store background")
 
     def listen(self, on_wake_hint: Callable[[WakeHint], None]) -> None:
         """Call `on_wake_hint` for the hints of other processes."""

@@ -51,7 +51,7 @@ class _Missing(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class ProcessSpec:
     """The fields of a valid spec."""
 
     command: tuple[str, ...]
@@ -68,7 +68,7 @@ class Recipe:
     """Canonical text of the spec; equal for equal specs only."""
 
 
-def read(spec: Spec, *, zones: tuple[str, ...]) -> Recipe:
+def read(spec: Spec, *, zones: tuple[str, ...]) -> ProcessSpec:
     """Read a spec; Invalid names the field."""
     for name in spec:
         if name in UNSUPPORTED_FIELDS:
@@ -94,7 +94,7 @@ def read(spec: Spec, *, zones: tuple[str, ...]) -> Recipe:
                 f"env: {name!r} cannot be set by a spec: the runtime sets HOME and TENURE_…, and"
                 " LD_…, GCONV_PATH, GLIBC_TUNABLES and LOCPATH act before the sandbox starts"
             )
-    return Recipe(
+    return ProcessSpec(
         command=_command(spec),
         zone=str(zone),
         bundle=bundle,
@@ -168,13 +168,13 @@ def _number(spec: Spec, field: str, default: int, *, low: int, high: int) -> int
     return value
 
 
-def program(recipe: Recipe, *, path: str) -> str:
+def program(desired: ProcessSpec, *, path: str) -> str:
     """The file that the command starts: absolute, in the bundle, or on the search path."""
-    name = recipe.command[0]
+    name = desired.command[0]
     if name.startswith("/"):
         return name
     if "/" in name:
-        if not recipe.bundle:
+        if not desired.bundle:
             raise Invalid(f"command: {name} is relative, and there is no bundle for it to be in")
         inside = os.path.normpath(name)
         if inside.startswith(".."):
@@ -182,52 +182,56 @@ def program(recipe: Recipe, *, path: str) -> str:
         return inside
     found = shutil.which(name, path=path)
     if found is None:
-        where = f"on the PATH of the control plane in zone {recipe.zone}"
+        where = f"on the PATH of the control plane in zone {desired.zone}"
         raise _Missing(f"command: {_short(name)} was not found {where}")
     return str(Path(found).absolute())
 
 
-def pinned_program(recipe: Recipe, *, path: str) -> str:
+def pinned_program(desired: ProcessSpec, *, path: str) -> str:
     """The program; Invalid if the search path leads to another file than at acceptance."""
-    found = program(recipe, path=path)
-    if recipe.digests and found.startswith("/") and found not in recipe.digests:
-        name = recipe.command[0]
+    found = program(desired, path=path)
+    if desired.digests and found.startswith("/") and found not in desired.digests:
+        name = desired.command[0]
         raise Invalid(f"command: {name} is now {found}, which is not the accepted program")
     return found
 
 
-def digest(spec: Spec, recipe: Recipe, *, path: str, digests: DigestCache) -> dict[str, object]:
+def digest(
+    spec: Spec, desired: ProcessSpec, *, path: str, digests: DigestCache
+) -> dict[str, object]:
     """The spec with a digest of its program, of every argument that is a file, and its bundle.
 
     A missing file has a reason in place of its digest, and cannot start: see `change_reason`.
     """
     found: dict[str, str] = {}
-    where = f"in zone {recipe.zone}"
+    where = f"in zone {desired.zone}"
     try:
-        start = program(recipe, path=path)
+        start = program(desired, path=path)
     except _Missing as error:
-        found[recipe.command[0]] = f"{MISSING}{error}"
+        found[desired.command[0]] = f"{MISSING}{error}"
         start = ""
-    named = absolute_files(recipe)
+    named = absolute_files(desired)
     for name in [start, *named] if start.startswith("/") else named:
         try:
             found[name] = digests.of(name)
         except OSError as error:
             problem = f"command: {_short(name)} cannot be read {where}: {error.strerror}"
             found[name] = f"{MISSING}{problem}"
-    if recipe.bundle:
+    if desired.bundle:
         try:
-            found[recipe.bundle] = read_bundle(Path(recipe.bundle))
+            found[desired.bundle] = read_bundle(Path(desired.bundle))
         except RecursionError:
             raise Invalid("bundle: its directories are nested too deeply") from None
         except OSError as error:
-            name = _short(str(error.filename or recipe.bundle))
+            name = _short(str(error.filename or desired.bundle))
             problem = f"bundle: {name} cannot be read {where}: {error.strerror}"
-            found[recipe.bundle] = f"{MISSING}{problem}"
+            found[desired.bundle] = f"{MISSING}{problem}"
         else:
-            if not start.startswith("/") and not Path(recipe.bundle, start).is_file():
-                problem = f"command: there is no {_short(start)} in {_short(recipe.bundle)} {where}"
-                found.setdefault(recipe.command[0], f"{MISSING}{problem}")
+            if not start.startswith("/") and not Path(desired.bundle, start).is_file():
+                problem = (
+                    f"command: there is no {_short(start)} in {_short(desired.bundle)} {where}"
+                )
+                found.setdefault(desired.command[0], f"{MISSING}{problem}")
     return {**spec, "digests": found}
 
 
@@ -236,9 +240,9 @@ def _short(name: str) -> str:
     return name if len(name) <= QUOTED_CHARACTERS_MAX else f"{name[:QUOTED_CHARACTERS_MAX]}…"
 
 
-def absolute_files(recipe: Recipe) -> list[str]:
+def absolute_files(desired: ProcessSpec) -> list[str]:
     """The arguments that are absolute paths of files."""
-    named = (part for part in recipe.command[1:] if part.startswith("/"))
+    named = (part for part in desired.command[1:] if part.startswith("/"))
     return [part for part in named if os.path.isfile(part)]  # noqa: PTH113 (long names are no error)
 
 
@@ -248,16 +252,16 @@ def changed_content_reason(name: str) -> str:
     return f"{name} has changed since the spec was accepted; {remedy}"
 
 
-def change_reason(recipe: Recipe, digests: DigestCache, *, first: bool) -> str:
+def change_reason(desired: ProcessSpec, digests: DigestCache, *, first: bool) -> str:
     """A sentence on the first file that has changed since acceptance; "" if none has.
 
     Bundles are not read here.  Before the `first` generation of an agent has run, a file that did
     not exist at acceptance was made by someone else; later the agent itself may have written it.
     """
-    for name, digest in recipe.digests.items():
+    for name, digest in desired.digests.items():
         if digest.startswith(MISSING):  # a file that exists now was not checked at acceptance
             return f"{digest.removeprefix(MISSING)}; so it was when the spec was accepted"
-        if name == recipe.bundle:
+        if name == desired.bundle:
             continue
         try:
             same = digests.of(name) == digest
@@ -265,7 +269,7 @@ def change_reason(recipe: Recipe, digests: DigestCache, *, first: bool) -> str:
             return f"{name} cannot be read: {error.strerror}"
         if not same:
             return changed_content_reason(name)
-    for name in absolute_files(recipe) if first and recipe.digests else ():
-        if name not in recipe.digests:
+    for name in absolute_files(desired) if first and desired.digests else ():
+        if name not in desired.digests:
             return f"command: {_short(name)} was no file when the spec was accepted, and is one now"
     return ""
