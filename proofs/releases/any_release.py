@@ -18,36 +18,37 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from tenure import wiring
+from tenure.core import plan as plans
 from tenure.core.endings import Done, Ending, Waiting
 from tenure.core.errors import Conflict, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import StepLimits
 from tenure.core.plan import Plan, Step, nothing, repeat
-from tenure.plans.steps import provided
+from tenure.plans import steps
 from tenure.ports.provider import Call, Spec
 from tenure.settings import Settings
 from tenure.testing.shelf import Shelf
-from tenure.wiring import run_plane
 
 try:
     from tenure.app.operations import admission, commands, reads
-
-    get_operation = reads.get_operation
 except ImportError:  # a release before the rooms of `app/`
     from tenure.app import operations as commands  # type: ignore[no-redef]
 
     admission = reads = commands  # type: ignore[misc]
-    get_operation = commands.get  # type: ignore[attr-defined]
 
-try:
-    from tenure.core.plan import StepKind
-except ImportError:  # a release that called it Kind
-    from tenure.core.plan import Kind as StepKind  # type: ignore[attr-defined, no-redef]
 
-try:
-    OperationRequest = admission.OperationRequest
-except AttributeError:  # a release that called it Accept
-    OperationRequest = admission.Accept  # type: ignore[attr-defined, misc]
+def by_any_name(owner: object, *names: str) -> Any:
+    """The attribute that a release has under one of these names; the newest name comes first."""
+    return next(getattr(owner, name) for name in names if hasattr(owner, name))
+
+
+# Names are texts here, so that a rename in this release does not rename what older ones have.
+run_plane = by_any_name(wiring, "run_plane", "running")
+StepKind = by_any_name(plans, "StepKind", "Kind")
+resource_step = by_any_name(steps, "resource_step", "provided")
+OperationRequest = by_any_name(admission, "OperationRequest", "Accept")
+get_operation = by_any_name(reads, "get_operation", "get")
 TENANT = "default"
 SHELVES = ("identity", "access", "runtime", "credentials", "exposure")
 SIGNAL = "approved"
@@ -117,11 +118,14 @@ async def _approval(call: Call) -> Ending:
 PLAN = Plan(
     "golden",
     stages=(
-        provided("identity", "identity", limits=QUICK),
-        (provided("access", "access", limits=QUICK), provided("runtime", "runtime", limits=QUICK)),
+        resource_step("identity", "identity", limits=QUICK),
+        (
+            resource_step("access", "access", limits=QUICK),
+            resource_step("runtime", "runtime", limits=QUICK),
+        ),
         Step("approval", _approval, nothing, repeat, limits=QUICK),
-        provided("credentials", "credentials", limits=QUICK),
-        provided("exposure", "exposure", kind=StepKind.PIVOT, limits=QUICK),
+        resource_step("credentials", "credentials", limits=QUICK),
+        resource_step("exposure", "exposure", kind=StepKind.PIVOT, limits=QUICK),
     ),
 )
 
@@ -149,7 +153,7 @@ async def write(directory: Path) -> None:
     async with _plane(directory, _shelves(directory)) as plane:
         for label, (asked, state) in PHASES.items():
             there = replace(plane, engine=Idle()) if state == "PENDING" else plane
-            command = OperationRequest("golden", label, input=asked)
+            command = OperationRequest("golden", label, asked)
             name = (await admission.accept(there, command)).id
             async with asyncio.timeout(WAIT_SECONDS):
                 while (await get_operation(plane, TENANT, name)).state != state:  # noqa: ASYNC110
@@ -195,7 +199,7 @@ async def _live_once(directory: Path, at: int) -> None:
     async with _plane(directory, shelves) as plane:
         plane.store.commit = crossing.around(plane.store.commit)
         for label, asked in (("done", {}), ("undone", {"refuse": "credentials"})):
-            command = OperationRequest("golden", label, input=asked)
+            command = OperationRequest("golden", label, asked)
             name = (await admission.accept(plane, command)).id
             (directory / "accepted").open("a").write(f"{label}\n")
             await reads.wait(plane, TENANT, name, seconds=WAIT_SECONDS)
@@ -227,7 +231,7 @@ async def finish(directory: Path) -> dict[str, Any]:
     async with _plane(directory, shelves) as plane:
         ended = await all_ended(plane)
     held = {
-        name: sorted(shelf.agent_of(key) for key in shelf.list_keys())
+        name: sorted(shelf.agent_of(key) for key in by_any_name(shelf, "list_keys", "held")())
         for name, shelf in shelves.items()
     }
     return {"ended": ended, "held": held}
