@@ -105,7 +105,7 @@ async def carried(folder, server, count):
         await fill(plane.store, count)
         bus = NatsBus(server.url)
         began, cpu = time.perf_counter(), time.process_time()
-        async with relaying(plane, buses={}, always=[route_to(bus)]):
+        async with relaying(plane, buses={}, fixed_routes=[route_to(bus)]):
             while True:
                 cursor = await plane.store.find(CursorRecord, ("tenure:nats",))
                 if cursor is not None and cursor.position >= count:
@@ -159,7 +159,7 @@ async def slowed(folder, server, rate, seconds, pairs):
         async def turn(*, relayed):
             if not relayed:
                 return await paced(plane, rate, seconds, next(numbers))
-            async with relaying(plane, buses={}, always=[route_to(bus)]):
+            async with relaying(plane, buses={}, fixed_routes=[route_to(bus)]):
                 await caught_up(plane)
                 return await paced(plane, rate, seconds, next(numbers))
 

@@ -55,7 +55,7 @@ class LossyDelivery:
             for name, one in REACTIONS.items()
         ]
         always.append(DestinationRoute(Destination(RECEIVER, RECEIVER), bus))
-        return Relay(plane, buses={SubscriptionKind.NATS: bus}, always=always)
+        return Relay(plane, buses={SubscriptionKind.NATS: bus}, fixed_routes=always)
 
     async def _take(self, event: Outgoing) -> None:
         self.received.add((event.agent, event.sequence))

@@ -125,4 +125,4 @@ class EventsSimulation(Simulation):
             await process.wire.cross("bus.publish", lambda: self._take(event))
 
         route = DestinationRoute(Destination(SINK, SINK), LocalBus({SINK: take}))
-        return Relay(process.plane, buses={}, always=[route])
+        return Relay(process.plane, buses={}, fixed_routes=[route])

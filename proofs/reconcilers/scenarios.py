@@ -343,4 +343,4 @@ def relay_of(stage: DamagedStage, plane: Plane, process: Process | None) -> Rela
         await (arrive() if process is None else process.wire.cross("bus.publish", arrive))
 
     route = DestinationRoute(Destination(SINK, SINK), LocalBus({SINK: take}))
-    return Relay(plane, buses={}, always=[route])
+    return Relay(plane, buses={}, fixed_routes=[route])

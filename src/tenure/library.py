@@ -269,7 +269,10 @@ async def open_plane(
         raise Invalid("plans must be a list: write plans=[plan] for a single plan")
     caller = _operator(tenant, principal)
     settings = Settings(
-        store=fspath(store), plane=name, works=execute_operations, concurrency_max=concurrency_max
+        store=fspath(store),
+        plane=name,
+        executes_operations=execute_operations,
+        concurrency_max=concurrency_max,
     )
     if temporal is not None:
         settings = replace(settings, **temporal.settings())  # type: ignore[arg-type]

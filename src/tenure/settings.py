@@ -19,7 +19,7 @@ class Settings:
     """The engine that executes operations: `embedded` (in this process) or `temporal`."""
     leave_temporal: bool = False
     """Whether the embedded engine takes over operations that Temporal has executed so far."""
-    works: bool = True
+    executes_operations: bool = True
     """Whether this process executes operations, or only accepts them for other processes."""
     plane: str = "local"
     """The name of this control plane; part of every resource's key, so it must never change."""
@@ -36,7 +36,7 @@ class Settings:
 
     After that another process of the home kills it and serves them.  0: for ever.
     """
-    joins: bool = False
+    is_worker: bool = False
     """Whether this process is a worker, which reads the shared settings of its home.
 
     Shared are issuer, sandbox, webhooks_here, drift and the `keep_…` settings.  Otherwise this

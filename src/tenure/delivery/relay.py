@@ -86,14 +86,14 @@ class Relay:
         plane: Plane,
         *,
         buses: Mapping[SubscriptionKind, Bus],
-        always: Sequence[DestinationRoute] = (),
+        fixed_routes: Sequence[DestinationRoute] = (),
         limits: RetentionLimits | None = None,
     ) -> None:
-        """Deliver to the destinations in `always`, and to each subscription by its kind's bus."""
+        """Deliver to the `fixed_routes`, and to each subscription by the bus of its kind."""
         self.leader = Leader(plane, "relay")
         self.plane = plane
         self._buses = buses
-        self._always = {route.id: route for route in always}
+        self._fixed_routes = {route.id: route for route in fixed_routes}
         self._routes: dict[str, tuple[int, DestinationRoute]] = {}
         """The destinations when they were last read, with their revisions."""
         self._deliveries: dict[str, _Delivery] = {}
@@ -107,7 +107,7 @@ class Relay:
 
     async def routes(self) -> dict[str, tuple[int, DestinationRoute]]:
         """Every destination, with its revision."""
-        found = {name: (0, route) for name, route in self._always.items()}
+        found = {name: (0, route) for name, route in self._fixed_routes.items()}
         for row in await subscriptions.rows_of(self.plane):
             if row.kind != SubscriptionKind.PULL:
                 known = self._routes.get(row.id)
@@ -130,8 +130,8 @@ class Relay:
         )
 
     async def create_cursors(self) -> None:
-        """Create the cursors of the destinations in `always`, unless they exist."""
-        for name in self._always:
+        """Create the cursors of the destinations of `fixed_routes`, unless they exist."""
+        for name in self._fixed_routes:
             put = delivery_rows.put_cursor(name)
             await self.plane.store.commit(Change("", (), (put,)))
 
@@ -279,11 +279,11 @@ async def relaying(
     plane: Plane,
     *,
     buses: Mapping[SubscriptionKind, Bus],
-    always: Sequence[DestinationRoute] = (),
+    fixed_routes: Sequence[DestinationRoute] = (),
     limits: RetentionLimits | None = None,
 ) -> AsyncIterator[Relay]:
     """Run a relay until the block is left."""
-    relay = Relay(plane, buses=buses, always=always, limits=limits)
+    relay = Relay(plane, buses=buses, fixed_routes=fixed_routes, limits=limits)
     try:
         async with background(relay.run(), name="tenure relay"):
             yield relay

@@ -177,7 +177,7 @@ class Engine(Protocol[L_contra]):
         """Take the worker's lease, and claim every open operation that no live worker has."""
         ...
 
-    def take(self, handle: L_contra) -> None:
+    def execute(self, handle: L_contra) -> None:
         """Execute an operation that this process has just accepted.
 
         An operation that was accepted without a worker is claimed first.

@@ -95,6 +95,6 @@ class PlaneApi(Protocol):
         """
         ...
 
-    def cut(self, agent: str) -> None:
+    def abort_invocations(self, agent: str) -> None:
         """Abort all invocations of the agent that are in flight."""
         ...

@@ -135,7 +135,7 @@ async def run_plane(
         if on_plane_ready is not None:
             on_plane_ready(plane)
         # A Temporal engine is always started: it also starts and signals workflow runs.
-        starts_engine = settings.works or settings.engine != EMBEDDED
+        starts_engine = settings.executes_operations or settings.engine != EMBEDDED
         try:
             if starts_engine and not plane.pause.why:
                 with _without_collector(settings):
@@ -203,7 +203,7 @@ async def run_agent_plane(
     name.  `reactions` are functions of this process that receive events.
     """
     clock = SystemClock()
-    if settings.joins:
+    if settings.is_worker:
         await SharedSettingsFile(Path(settings.home)).wait_for_first_start(clock)
     await run_preflight(settings)
     home = create_home(settings.home)
@@ -243,8 +243,8 @@ async def run_agent_plane(
             )
         )
         if is_shared(settings):
-            cuts = _read_remote_cuts(plane.in_flight, clock)
-            await stack.enter_async_context(background(cuts, name="tenure cuts", required=True))
+            aborts = _poll_remote_aborts(plane.in_flight, clock)
+            await stack.enter_async_context(background(aborts, name="tenure aborts", required=True))
         every = settings.reconcile_seconds
         await stack.enter_async_context(epoch.following(plane, clock=clock, seconds=every))
         await stack.enter_async_context(publishing(plane, settings, reactions))
@@ -258,11 +258,11 @@ async def run_agent_plane(
         yield plane
 
 
-async def _read_remote_cuts(in_flight: InFlight, clock: Clock) -> None:
+async def _poll_remote_aborts(in_flight: InFlight, clock: Clock) -> None:
     """End invocations of this process when another process ends the drain of their agent."""
     while True:
         try:
-            in_flight.end_cut_invocations()
+            in_flight.apply_remote_aborts()
         except Unavailable as error:
             log.warning("cannot read which drains other processes have ended: %s", error)
         await clock.sleep(POLL_SECONDS)

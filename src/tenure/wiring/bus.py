@@ -30,7 +30,7 @@ async def publishing(
     from tenure.adapters.bus.webhook import WebhookBus
 
     local_bus = LocalBus({name: partial(one.react, plane) for name, one in reactions.items()})
-    always = [
+    routes = [
         DestinationRoute(
             Destination(f"tenure:{name}", name), local_bus, EventFilter(types=one.types)
         )
@@ -44,14 +44,14 @@ async def publishing(
             from tenure.adapters.bus.nats import NatsBus
         buses[SubscriptionKind.NATS] = NatsBus(settings.bus)
         all_events = Destination(OWN_NATS, "")
-        always.append(
+        routes.append(
             DestinationRoute(
                 all_events, buses[SubscriptionKind.NATS], page=NATS_PAGE, kind=SubscriptionKind.NATS
             )
         )
     try:
         limits = RetentionLimits(tenant_max=settings.keep_events_per_tenant)
-        async with relaying(plane, buses=buses, always=always, limits=limits):
+        async with relaying(plane, buses=buses, fixed_routes=routes, limits=limits):
             yield
     finally:
         for bus in buses.values():

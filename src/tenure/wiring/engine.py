@@ -74,7 +74,7 @@ def _temporal(settings: Settings) -> "TemporalSettings":
         tls_client_certificate=settings.temporal_tls_certificate,
         tls_client_key=settings.temporal_tls_key,
         api_key=settings.temporal_api_key,
-        works=settings.works,
+        executes_operations=settings.executes_operations,
     )
 
 

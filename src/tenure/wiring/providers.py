@@ -22,7 +22,7 @@ def create_home(home: str) -> Path:
 
 def own_shared_settings(settings: Settings) -> SharedSettings | None:
     """The shared settings from this process's options; None for a worker, which reads them."""
-    if settings.joins:
+    if settings.is_worker:
         return None
     issuer = settings.issuer or f"http://{settings.host}:{settings.port}"
     store = store_without_password(settings)

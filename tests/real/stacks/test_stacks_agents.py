@@ -165,7 +165,7 @@ async def events_get_out(stage: AgentStack) -> Cases:
         arrived.append(event)
 
     route = DestinationRoute(Destination(SINK, SINK), LocalBus({SINK: take}))
-    carrying = asyncio.ensure_future(Relay(stage.plane, buses={}, always=[route]).run())
+    carrying = asyncio.ensure_future(Relay(stage.plane, buses={}, fixed_routes=[route]).run())
     until = time.monotonic() + END_SECONDS
     last = rows[-1].position
     while time.monotonic() < until:

@@ -77,7 +77,7 @@ def test_two_planes_in_one_namespace_do_not_meet_by_default(temporal):
     async def scenario(bench: TemporalBench) -> None:
         other = TemporalBench(temporal.address, task_queue="")
         try:
-            plane, theirs = await bench.start(), await other.start(works=False)
+            plane, theirs = await bench.start(), await other.start(executes_operations=False)
             name = await accept(theirs, "linear")
             beside = await other.start()
             await wait_for_state(theirs, name, OperationState.SUCCEEDED)
@@ -114,7 +114,7 @@ def test_what_is_open_at_another_task_queue_is_followed_at_the_new_one(temporal)
         parked = await accept(before, "waits")
         await wait_for_state(before, parked, OperationState.WAITING)
         await bench.stop(before)
-        alone = await bench.start(works=False)
+        alone = await bench.start(executes_operations=False)
         unclaimed = await accept(alone, "linear")
         await bench.stop(alone)
         plane = await bench.start(task_queue=f"{bench.settings.task_queue}-new")

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(300)
 
 def test_what_is_cancelled_before_anyone_claimed_it_calls_nobody(temporal):
     async def scenario(bench: TemporalBench) -> None:
-        idle = await bench.start(works=False)
+        idle = await bench.start(executes_operations=False)
         name = await accept(idle, "linear")
         cancelled = await operations.cancel(idle, by("the caller"), name)
         assert cancelled.state is OperationState.COMPENSATED
@@ -46,7 +46,7 @@ async def cancelled_from_afar(bench: TemporalBench) -> None:
     bench.strike(FaultPoint("access", "ensure", 1), Fault.SLOW)
     late = intercept_arrivals(bench.world)
     await bench.start()
-    api = await bench.start(works=False)
+    api = await bench.start(executes_operations=False)
     name = await accept(api, "linear")
     await eventually(lambda: late)
     await operations.cancel(api, by("the caller"), name)

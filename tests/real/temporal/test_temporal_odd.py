@@ -181,7 +181,7 @@ def test_what_is_asked_of_an_engine_that_has_stopped_does_nothing(temporal) -> N
         await engine.stop()
         await engine.stop()
         given: Any = live
-        engine.take(given)
+        engine.execute(given)
         engine.wake("x")
         engine.on_notification("x", interrupt=True)
         await engine._runs.start("x", RunLabels("kind", "agent", ""), None)
@@ -196,7 +196,7 @@ def test_what_is_asked_of_an_engine_that_has_stopped_does_nothing(temporal) -> N
 def test_who_waits_in_another_process_is_told_when_it_hears_of_the_end(temporal) -> None:
     async def scenario(bench: TemporalBench) -> None:
         plane = await bench.start()
-        other = engine_of(await bench.start(works=False))
+        other = engine_of(await bench.start(executes_operations=False))
         name = await accept(plane, "linear")
         waiting = asyncio.ensure_future(other.wait(name, 30))
         unknown = asyncio.ensure_future(other.wait("nobody", 0.2))
@@ -252,7 +252,7 @@ def test_calls_that_do_not_end_are_left_to_themselves(temporal, caplog) -> None:
 
 def test_what_an_embedded_engine_left_is_claimed_page_by_page(temporal) -> None:
     async def scenario(bench: TemporalBench) -> None:
-        plane = await bench.start(works=False)
+        plane = await bench.start(executes_operations=False)
         names = [await accept(plane, "linear") for _ in range(3)]
         await bench.stop(plane)
         rows = bench.tables.rows["operation"]

@@ -32,7 +32,7 @@ async def side_by_side(bench: TemporalBench, caplog, seconds: float) -> None:
     """An older worker has tried what it does not know, and stays; a newer one comes."""
     older = await bench.start(activities_max=1)  # so that it is not asked most of the time
     bench.plans = [*bench.plans, NEWER]
-    face = await bench.start(works=False)
+    face = await bench.start(executes_operations=False)
     name = await accept(face, NEWER.name)
     await eventually(lambda: f"{NEWER.name}@{NEWER.version}" in caplog.text)
     newer = await bench.start()

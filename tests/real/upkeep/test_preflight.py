@@ -90,7 +90,7 @@ def test_a_home_whose_store_is_shared_starts_with_that_one_alone(
     assert_refused(
         elsewhere, r"has no record of it: name the right one, by --store or TENURE_STORE"
     )
-    assert_refused(replace(elsewhere, joins=True), "has no record of it")
+    assert_refused(replace(elsewhere, is_worker=True), "has no record of it")
     assert_refused(replace(elsewhere, new_home=True), "has no record of it")
     assert schemas(shared_settings.store) == 1
     assert start(shared_settings) == ""  # not held
@@ -120,7 +120,7 @@ def test_a_home_with_records_of_its_own_takes_another_store_only_after_they_were
     assert_refused(
         replace(shared_settings, home=f"{own.home}-other"), "belongs to a plane with another home"
     )
-    assert start(replace(shared_settings, joins=True)) == ""
+    assert start(replace(shared_settings, is_worker=True)) == ""
     assert start(shared_settings) == ""
     assert_refused(own, "is the home of a plane whose store is postgresql://")
 

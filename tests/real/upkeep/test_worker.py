@@ -191,7 +191,9 @@ def test_a_worker_tells_of_the_steps_it_has_performed(
     answers: list[tuple[int, str]] = []
 
     async def accept_operation() -> None:
-        settings = Settings(home=str(home), store=postgres_url, joins=True, works=False)
+        settings = Settings(
+            home=str(home), store=postgres_url, is_worker=True, executes_operations=False
+        )
         async with run_agent_plane(settings) as plane:
             await ensure_admin_token(plane, token)
             spec = read_spec({"name": "a", "runtime": {"command": ["/bin/false"]}})
@@ -270,9 +272,9 @@ def test_a_worker_in_the_wrong_home_does_not_start(
 async def served_as_up_was_told(home: Path, url: str) -> None:
     """A worker is the first in the home; `up` was told of an issuer."""
     SharedSettingsFile(home).update(SharedSettings("", "", "https://plane.example", "off"), "")
-    async with run_agent_plane(Settings(home=str(home), store=url, joins=True)) as plane:
+    async with run_agent_plane(Settings(home=str(home), store=url, is_worker=True)) as plane:
         assert cast(Any, plane.providers["identity"]).issuer == "https://plane.example"
-        told = Settings(home=str(home), store=url, sandbox="auto", joins=False)
+        told = Settings(home=str(home), store=url, sandbox="auto", is_worker=False)
         with pytest.raises(Invalid, match="sandbox=off, and this one has sandbox=auto"):
             async with run_agent_plane(told):
                 pass
@@ -292,7 +294,9 @@ def test_a_worker_that_comes_to_serve_the_providers_does_it_as_up_was_told(
         )
         monkeypatch.setenv("PATH", str(home))  # where no bubblewrap is
         with pytest.raises(Invalid, match="bubblewrap is required"):
-            async with run_agent_plane(Settings(home=str(home), store=postgres_url, joins=True)):
+            async with run_agent_plane(
+                Settings(home=str(home), store=postgres_url, is_worker=True)
+            ):
                 pass
 
     asyncio.run(main())
@@ -314,7 +318,7 @@ def test_a_plane_that_is_held_starts_as_often_as_it_likes_whoever_comes_first(
     async def main() -> list[str]:
         assert await start(up) == ""
         hold(home, files_of_a_home())
-        starts = [replace(up, joins=True), up, up]
+        starts = [replace(up, is_worker=True), up, up]
         return [*[await start(one) for one in starts], await start(up, confirms=True)]
 
     assert asyncio.run(main()) == ["its store was restored by other means"] * 4
@@ -369,7 +373,7 @@ def by_its_own_word() -> AbstractContextManager[None]:
     """Who joins says what holds, as `up` does."""
     told = providers.own_shared_settings
     return patched(
-        providers, own_shared_settings=lambda settings: told(replace(settings, joins=False))
+        providers, own_shared_settings=lambda settings: told(replace(settings, is_worker=False))
     )
 
 
@@ -391,12 +395,12 @@ def test_an_invocation_through_one_process_ends_when_its_drain_in_another_is_ove
     home: Path, postgres_url: str
 ) -> None:
     async def main() -> None:
-        settings = Settings(home=str(home), store=postgres_url, joins=True)
+        settings = Settings(home=str(home), store=postgres_url, is_worker=True)
         async with run_agent_plane(settings) as plane:
             there = InFlight(FileMarks(home))  # as a worker has it
             with plane.in_flight.count_one("agent") as cut:
                 assert there.count_of("agent") == 1
-                there.cut("agent")
+                there.abort("agent")
                 await asyncio.wait_for(cut.wait(), 120)
             assert there.count_of("agent") == 0
 

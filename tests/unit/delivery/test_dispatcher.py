@@ -55,7 +55,7 @@ def route_to(sink):
 
 @asynccontextmanager
 async def carried_to(plane, *sinks):
-    async with relaying(plane, buses={}, always=[route_to(sink) for sink in sinks]) as one:
+    async with relaying(plane, buses={}, fixed_routes=[route_to(sink) for sink in sinks]) as one:
         yield one
 
 

@@ -390,7 +390,7 @@ async def test_a_bus_that_breaks_or_a_secret_that_cannot_be_opened_is_a_failure(
         outbox.DestinationRoute(Destination("breaks", "x"), Breaks()),
         outbox.DestinationRoute(Destination("lost", "x"), LocalBus({}), secrets=no_secrets),
     )):  # fmt: skip
-        relay = Relay(harness.plane, buses={}, always=[route])
+        relay = Relay(harness.plane, buses={}, fixed_routes=[route])
         await relay.create_cursors()
         await deliver_all(relay)
         cursor = await harness.plane.store.find(CursorRecord, (route.id,))

@@ -31,7 +31,7 @@ async def carrying(harness, sink, **more):
     """A relay that runs, to one destination that is always there."""
     bus = LocalBus({sink.name: sink.take})
     always = [DestinationRoute(Destination(sink.name, sink.name), bus)]
-    async with relaying(harness.plane, buses=more.pop("buses", {}), always=always) as one:
+    async with relaying(harness.plane, buses=more.pop("buses", {}), fixed_routes=always) as one:
         yield one
 
 
@@ -272,7 +272,7 @@ async def test_a_backlog_of_many_pages_is_carried_in_one_go(harness, monkeypatch
         await harness.create_ready(name)
     bus = LocalBus({sink.name: sink.take})
     route = DestinationRoute(Destination(sink.name, sink.name), bus, page=3)
-    async with relaying(harness.plane, buses={}, always=[route]):
+    async with relaying(harness.plane, buses={}, fixed_routes=[route]):
         await relay_for(harness, sink)
     rows = await harness.plane.store.list_events(limit=1_000)
     assert len(sink.deliveries) == len(rows)

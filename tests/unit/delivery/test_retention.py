@@ -62,7 +62,7 @@ def relay_to_tenants(plane, **sinks):
         DestinationRoute(Destination(sink.name, sink.name), bus, EventFilter(), tenant)
         for tenant, sink in sinks.items()
     ]
-    return Relay(plane, buses={}, always=routes)
+    return Relay(plane, buses={}, fixed_routes=routes)
 
 
 # --- by age and need ------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def relay_to(plane: Plane, *sinks: Sink, event_filter: EventFilter | None = None
     return Relay(
         plane,
         buses={},
-        always=[
+        fixed_routes=[
             DestinationRoute(Destination(sink.name, sink.name), bus, event_filter or EventFilter())
             for sink in sinks
         ],

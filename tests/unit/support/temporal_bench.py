@@ -46,7 +46,7 @@ class Hands:
     def __init__(self, activities: Activities[Any]) -> None:
         self.activities = activities
 
-    def take(self, live):
+    def execute(self, live):
         self.activities.cache(live)
 
     def wake(self, operation, *, interrupt=False):

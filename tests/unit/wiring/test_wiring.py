@@ -123,7 +123,7 @@ def test_what_is_said_of_drift_and_retention_reaches_the_reconcilers_of_every_pr
             home=str(tmp_path / "home"), sandbox="off", drift="report", keep_findings_days=2.0,
             keep_operations_days=0.0,
         )  # fmt: skip
-        for settings in (home, Settings(home=home.home, joins=True)):
+        for settings in (home, Settings(home=home.home, is_worker=True)):
             async with run_agent_plane(settings):
                 pass
 
@@ -147,7 +147,7 @@ def tables(monkeypatch):
 async def _moved_by_temporal() -> str:
     """An operation that is open, and Temporal's."""
     claims = SingleClaims(temporal.WORKER, idle_worker=temporal.IDLE_WORKER)
-    async with run_plane(Settings(works=False), plans=[PLAN], providers={}) as plane:
+    async with run_plane(Settings(executes_operations=False), plans=[PLAN], providers={}) as plane:
         claims.attach(plane)
         operation = (await admission.accept(plane, OperationRequest("one"))).id
         await claims.begin(operation)
@@ -163,7 +163,9 @@ def test_an_embedded_engine_is_refused_beside_temporal_unless_temporal_is_left()
         operation = await _moved_by_temporal()
         for works in (True, False):
             with pytest.raises(Invalid, match=r"nothing was changed\. Use --engine temporal"):
-                await run_plane(Settings(works=works), plans=[PLAN], providers={}).__aenter__()
+                await run_plane(
+                    Settings(executes_operations=works), plans=[PLAN], providers={}
+                ).__aenter__()
         async with run_plane(Settings(leave_temporal=True), plans=[PLAN], providers={}) as plane:
             state = (await reads.wait(plane, TENANT, operation)).state
         async with run_plane(Settings(), plans=[PLAN], providers={}) as plane:

@@ -81,7 +81,7 @@ class Invocation:
             name="invocation call",
         )
         watching = asyncio.create_task(exchange.watch_caller(), name="invocation caller")
-        closing = asyncio.create_task(self._close_event.wait(), name="invocation cut")
+        closing = asyncio.create_task(self._close_event.wait(), name="invocation abort")
         tasks = (calling, watching, closing)
         try:
             await asyncio.wait(tasks, return_when=FIRST_COMPLETED)  # sorted: sets are not used

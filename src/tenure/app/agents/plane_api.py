@@ -1,4 +1,4 @@
-"""What the control plane offers to steps of plans (`tenure.ports.plane_api`)."""
+"""Implements what steps of an agent's plan can call in the plane: lock, cascade, invocations."""
 
 from collections.abc import Mapping, Sequence
 
@@ -34,7 +34,7 @@ class AgentPlaneApi(PlaneApi):
         self, agent: str, operation: str, *, return_state: AgentState, previous_operation: str
     ) -> AgentLock:
         """The agent's row is the lock: a guarded change takes it, once it is free."""
-        plane, key = self._of(), (agent,)
+        plane, key = self._require_plane(), (agent,)
         row = await plane.store.find(AgentRecord, key)
         while row is not None and row.operation != operation:
             if row.operation is not None:
@@ -89,7 +89,7 @@ class AgentPlaneApi(PlaneApi):
         `return_state` if there was no previous operation, or if its end changed nothing.
         """
         before = (
-            await self._of().store.find(OperationRecord, (previous_operation,))
+            await self._require_plane().store.find(OperationRecord, (previous_operation,))
             if previous_operation
             else None
         )
@@ -112,28 +112,28 @@ class AgentPlaneApi(PlaneApi):
         """Write where the agent is reached, if the agent's row still names this operation."""
         guard = Is("agent", (agent,), {"operation": operation})
         write = agent_rows.set_serving(agent, encode(dict(serving)))
-        if await self._of().store.commit(Change("", (guard,), (write,))) is not None:
+        if await self._require_plane().store.commit(Change("", (guard,), (write,))) is not None:
             raise Defect(f"operation {operation} no longer has the lock of agent {agent}")
 
     async def delete_owned(self, agent: str, operation: str) -> OwnedAgents:
         """Walk the agents that it owns, if a caller requested this operation."""
-        return await cascade.delete_below(self._of(), agent, operation)
+        return await cascade.delete_below(self._require_plane(), agent, operation)
 
     async def list_missing_acknowledgements(
         self, operation: str
     ) -> Sequence[MissingAcknowledgement]:
         """Read from the store the acknowledgements that the operation still waits for."""
-        return await acknowledgements.missing_of(self._of(), operation)
+        return await acknowledgements.missing_of(self._require_plane(), operation)
 
     def in_flight(self, agent: str) -> int:
         """The invocations in flight in this process, plus one if another process has some."""
-        return self._of().in_flight.count_of(agent)
+        return self._require_plane().in_flight.count_of(agent)
 
-    def cut(self, agent: str) -> None:
-        """End invocations in this process at once, and in others at their next poll."""
-        self._of().in_flight.cut(agent)
+    def abort_invocations(self, agent: str) -> None:
+        """Abort invocations in this process at once, and in others at their next poll."""
+        self._require_plane().in_flight.abort(agent)
 
-    def _of(self) -> Plane:
+    def _require_plane(self) -> Plane:
         if self._plane is None:
             raise Defect("a step called the control plane before the plane was set")
         return self._plane

@@ -153,7 +153,7 @@ async def submit(plane: OperationsPlane, request: OperationRequest, admit: Admit
             pending.apply_to(handle)
             for wake_hint in admission.wake_hints:
                 plane.engine.wake(wake_hint.operation, interrupt=wake_hint.interrupt)
-            plane.engine.take(handle)
+            plane.engine.execute(handle)
             return operation_views.view_accepted(handle, now)
 
 

@@ -36,9 +36,9 @@ READY_SECONDS_MAX = 3_600.0
 UNREACHABLE_SECONDS = 600.0
 """How much longer a provider of runtimes may be unreachable."""
 POLL_SECONDS = 0.25
-CUT_POLL_SECONDS = 0.05
-CUT_SECONDS = 2.0
-"""How long invocations that were cut may take to end, in this process or another."""
+ABORT_POLL_SECONDS = 0.05
+ABORT_SECONDS = 2.0
+"""How long aborted invocations may take to end, in this process or another."""
 WAIT_SECONDS = 2.0
 """How long one call waits for a runtime that is starting, so that its readiness is seen at once."""
 REASON_CHARACTERS_MAX = 200
@@ -210,17 +210,17 @@ async def _drain(call: Call) -> Ending:
     """Wait for the work in flight.  Nothing new starts, since the agent is closed.
 
     After the deadline the runtime is not asked, so one that does not answer delays nothing.
-    Invocations in flight are cut then, also when the runtime is kept.  A cut reaches another
-    process a moment later; a process that does not react to it is not waited for.
+    Invocations in flight are aborted then, also when the runtime is kept.  Another process aborts
+    its own at its next poll; the drain does not wait for a process that does not react.
     """
     values: VerbInput = call.input
     until = call.since + values.drain_seconds
     in_flight = plane_of(call).in_flight(call.key.agent)
     busy = [f"{in_flight} invocations in flight"] if in_flight else []
     if call.now >= until:
-        plane_of(call).cut(call.key.agent)
-        if in_flight and call.now < until + CUT_SECONDS:
-            return NotYet(CUT_POLL_SECONDS, f"cuts {in_flight} invocations in flight")
+        plane_of(call).abort_invocations(call.key.agent)
+        if in_flight and call.now < until + ABORT_SECONDS:
+            return NotYet(ABORT_POLL_SECONDS, f"aborts {in_flight} invocations in flight")
         return Done({"forced": True, "busy": busy})
     for resource in held_resources(call, "runtime"):
         status = await runtime_of(call).status(key_of(call, "runtime", resource))

@@ -87,7 +87,7 @@ async def test_an_invocation_counts_from_its_admission_until_its_block_is_left(h
         running = asyncio.ensure_future(invocation.run(FakeExchange()))
         await runtime.called.wait()
         assert plane.in_flight.count_of(uid) == 1
-        plane.in_flight.cut(uid)
+        plane.in_flight.abort(uid)
         with pytest.raises(Conflict) as refused:
             await running
     assert refused.value.code == ConflictCode.SUSPENDED

@@ -19,7 +19,7 @@ async def test_deliveries_are_counted_by_the_kind_of_destination(harness):
     plane, own, theirs = harness.plane, Sink(), Sink("theirs")
     always = [DestinationRoute(Destination("sink", "sink"), LocalBus({"sink": own.take}))]
     relay = Relay(
-        plane, buses={SubscriptionKind.NATS: LocalBus({"theirs": theirs.take})}, always=always
+        plane, buses={SubscriptionKind.NATS: LocalBus({"theirs": theirs.take})}, fixed_routes=always
     )
     await relay.create_cursors()
     asked = SubscriptionRequest("theirs", SubscriptionKind.NATS, target="theirs")

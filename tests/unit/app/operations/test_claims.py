@@ -34,7 +34,7 @@ class Nobody:
 
     worker = ""
 
-    def take(self, handle):
+    def execute(self, handle):
         pass
 
     def wake(self, operation, *, interrupt=False):

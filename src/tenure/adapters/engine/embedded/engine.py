@@ -295,7 +295,7 @@ class EmbeddedEngine(Generic[L]):
 
     # --- calls from outside ----------------------------------------------------------------------
 
-    def take(self, handle: L) -> None:
+    def execute(self, handle: L) -> None:
         """Move an operation that was just accepted, if it was accepted for this worker."""
         if handle.worker and not self._has(handle.id):
             self._drive(handle.id, handle.token, handle)

@@ -137,7 +137,7 @@ class TemporalEngine(Generic[L]):
             await self._write_lease(f"worker/{name}")
         await self._take_over()
         self._runs.client, self._open = client, True
-        if self._settings.works:
+        if self._settings.executes_operations:
             self._worker = self._make_worker(client)
             self._runs.has_worker = True
             self._worker_task = asyncio.create_task(
@@ -301,7 +301,7 @@ class TemporalEngine(Generic[L]):
 
     # --- operations ------------------------------------------------------------------------------
 
-    def take(self, handle: L) -> None:
+    def execute(self, handle: L) -> None:
         """Start a run for a newly accepted operation; if this fails, the run starter does so."""
         if handle.worker or not self._open:
             return

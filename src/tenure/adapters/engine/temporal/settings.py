@@ -27,7 +27,7 @@ class TemporalSettings:
     tls_client_key: str = ""
     """Files with this client's certificate and key, for mutual TLS."""
     api_key: str = ""
-    works: bool = True
+    executes_operations: bool = True
     """Whether this process runs a worker, or only starts and wakes runs."""
     activities_max: int = 200
     """Activities performed here at the same time."""

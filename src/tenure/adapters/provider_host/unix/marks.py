@@ -14,45 +14,45 @@ from pathlib import Path
 from tenure.core.errors import Unavailable
 
 NAME = "in-flight.lock"
-CUT = "cut "
+ABORT_PREFIX = "cut "
 FLOCK = struct.Struct("@hhqqi4x")
 """The kernel's `struct flock`: type, whence, start, length, process."""
 
 
 class FileMarks:
-    """See `tenure.ports.marks.Marks`."""
+    """See `tenure.ports.marks.InFlightMarks`."""
 
     def __init__(self, home: Path) -> None:
         self._file = os.open(home / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def put(self, agent: str) -> None:
+    def mark_in_flight(self, agent: str) -> None:
         """Take a shared lock at the agent's offset; it never conflicts, because all are shared."""
         self._ask(fcntl.F_OFD_SETLK, fcntl.F_RDLCK, agent)
 
-    def lift(self, agent: str) -> None:
+    def clear_in_flight(self, agent: str) -> None:
         """Release the lock."""
         if self._file >= 0:
             self._ask(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, agent)
 
-    def cut(self, agent: str) -> None:
+    def request_abort(self, agent: str) -> None:
         """Take a shared lock at the agent's second offset."""
-        self.put(CUT + agent)
+        self.mark_in_flight(ABORT_PREFIX + agent)
 
-    def spare(self, agent: str) -> None:
+    def withdraw_abort(self, agent: str) -> None:
         """Release the lock at the second offset."""
-        self.lift(CUT + agent)
+        self.clear_in_flight(ABORT_PREFIX + agent)
 
-    def is_cut(self, agent: str) -> bool:
+    def is_abort_requested(self, agent: str) -> bool:
         """Whether another process has a lock at the second offset."""
-        return self.is_elsewhere(CUT + agent)
+        return self.is_in_flight_elsewhere(ABORT_PREFIX + agent)
 
-    def is_elsewhere(self, agent: str) -> bool:
+    def is_in_flight_elsewhere(self, agent: str) -> bool:
         """Whether another process has a lock at the agent's offset; our own does not count."""
         found: int = FLOCK.unpack(self._ask(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, agent))[0]
         return found != fcntl.F_UNLCK
 
     def close(self) -> None:
-        """Lift every mark."""
+        """Release all locks."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

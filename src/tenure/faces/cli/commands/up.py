@@ -253,7 +253,7 @@ async def serve_plane(options: UpOptions, on_signal: Callable[[], object] = lamb
         issuer=issuer,
         traces=options.traces,
         sandbox=options.sandbox,
-        works=options.works,
+        executes_operations=options.works,
         **options.scale,
     )
     times = StepTimes()

@@ -125,7 +125,9 @@ async def _work(options: WorkerOptions, on_signal: Callable[[], None]) -> None:
     from tenure.wiring import run_agent_plane
 
     when_ready, stopped = stopping.at_signal(on_signal), asyncio.Event()
-    settings = Settings(home=str(options.home), joins=True, traces=options.traces, **options.scale)
+    settings = Settings(
+        home=str(options.home), is_worker=True, traces=options.traces, **options.scale
+    )
     times = StepTimes()
     async with (
         run_agent_plane(settings, observe=times.record if options.listen else None) as plane,

@@ -133,10 +133,10 @@ async def test_what_is_driven_or_parked_already_is_not_taken_again(cluster):
     process = await cluster.start()
     name = await accept(process.plane, "one")
     handle = process.engine._active[name].handle
-    process.engine.take(handle)
+    process.engine.execute(handle)
     await asyncio.sleep(1)
     assert name in process.engine._parked_tokens
-    process.engine.take(handle)
+    process.engine.execute(handle)
     await asyncio.sleep(5)
     assert len(do.calls) == 1
 

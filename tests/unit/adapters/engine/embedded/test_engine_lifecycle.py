@@ -292,7 +292,7 @@ async def test_a_stopped_engine_takes_wakes_and_parks_nothing(cluster):
     await process.engine.stop()
     await process.engine.stop()
     process.engine._parked_tokens.clear()
-    process.engine.take(handle)
+    process.engine.execute(handle)
     process.engine.wake(name)
     process.engine.wake("no-such-operation")
     assert not process.engine._active

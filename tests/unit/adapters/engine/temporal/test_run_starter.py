@@ -31,7 +31,7 @@ class Nobody:
 
     worker = ""
 
-    def take(self, handle):
+    def execute(self, handle):
         pass
 
 

@@ -9,7 +9,7 @@ import pytest
 from proofs.agents.lifecycle import CALLER
 from tenure.adapters.provider_host.unix.marks import NAME, FileMarks
 from tenure.app.agents import commands as agents
-from tenure.app.agents.in_flight import CUT_POLLS_MAX, InFlight
+from tenure.app.agents.in_flight import ABORT_POLLS_MAX, InFlight
 from tenure.core.agent import AgentState
 from tenure.core.errors import Unavailable
 from tenure.core.operation import OperationState
@@ -28,29 +28,29 @@ def marks(tmp_path):
 
 def test_a_mark_is_seen_by_others_until_it_is_lifted(marks):
     mine, theirs = marks
-    mine.put("a")
-    assert theirs.is_elsewhere("a")
-    assert not theirs.is_elsewhere("b")
-    assert not mine.is_elsewhere("a")
-    mine.lift("a")
-    assert not theirs.is_elsewhere("a")
+    mine.mark_in_flight("a")
+    assert theirs.is_in_flight_elsewhere("a")
+    assert not theirs.is_in_flight_elsewhere("b")
+    assert not mine.is_in_flight_elsewhere("a")
+    mine.clear_in_flight("a")
+    assert not theirs.is_in_flight_elsewhere("a")
 
 
 def test_several_may_mark_one_agent_and_none_lifts_anothers_mark(marks):
     mine, theirs = marks
-    mine.put("a")
-    theirs.put("a")
-    mine.lift("a")
-    mine.lift("a")
-    assert mine.is_elsewhere("a")
-    assert not theirs.is_elsewhere("a")
+    mine.mark_in_flight("a")
+    theirs.mark_in_flight("a")
+    mine.clear_in_flight("a")
+    mine.clear_in_flight("a")
+    assert mine.is_in_flight_elsewhere("a")
+    assert not theirs.is_in_flight_elsewhere("a")
 
 
 def test_the_marks_of_a_process_that_was_killed_are_gone(tmp_path):
     script = (
         "import sys; from pathlib import Path;"
         "from tenure.adapters.provider_host.unix.marks import FileMarks;"
-        "marks = FileMarks(Path(sys.argv[1])); marks.put('a'); print('put', flush=True);"
+        "marks = FileMarks(Path(sys.argv[1])); marks.mark_in_flight('a'); print('put', flush=True);"
         "sys.stdin.read()"
     )
     words = [sys.executable, "-c", script, str(tmp_path)]
@@ -58,15 +58,15 @@ def test_the_marks_of_a_process_that_was_killed_are_gone(tmp_path):
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"put\n"
-        assert marks.is_elsewhere("a")
+        assert marks.is_in_flight_elsewhere("a")
         other.kill()
         other.wait()
-        assert not marks.is_elsewhere("a")
+        assert not marks.is_in_flight_elsewhere("a")
     marks.close()
 
 
 def test_only_the_owner_can_read_the_file_and_nothing_is_written(marks, tmp_path):
-    marks[0].put("a")
+    marks[0].mark_in_flight("a")
     file = (tmp_path / NAME).stat()
     assert (file.st_mode & 0o777, file.st_size) == (0o600, 0)
 
@@ -75,8 +75,8 @@ def test_a_file_that_cannot_be_locked_is_unavailable(tmp_path):
     marks = FileMarks(tmp_path)
     marks.close()
     with pytest.raises(Unavailable, match=NAME):
-        marks.put("a")
-    marks.lift("a")
+        marks.mark_in_flight("a")
+    marks.clear_in_flight("a")
     marks.close()
 
 
@@ -107,7 +107,9 @@ async def test_a_drain_waits_for_what_another_process_passes_through(harness, ma
 
 
 @pytest.mark.parametrize(
-    "off", [{"put": lambda *_: None}, {"is_elsewhere": lambda *_: False}], ids=["put", "seen"]
+    "off",
+    [{"mark_in_flight": lambda *_: None}, {"is_in_flight_elsewhere": lambda *_: False}],
+    ids=["put", "seen"],
 )
 def test_ablation_without_the_marks_a_drain_is_over_too_soon(off, marks, tally):
     @agent_test
@@ -122,39 +124,39 @@ def test_ablation_without_the_marks_a_drain_is_over_too_soon(off, marks, tally):
 def test_what_is_cut_ends_in_other_processes_and_what_begins_later_does_not(marks):
     mine, theirs = (InFlight(one) for one in marks)
     with theirs.count_one("a") as old, theirs.count_one("b") as other:
-        mine.cut("a")
+        mine.abort("a")
         assert not old.is_set()
-        theirs.end_cut_invocations()
+        theirs.apply_remote_aborts()
         assert (old.is_set(), other.is_set()) == (True, False)
-        mine.end_cut_invocations()
+        mine.apply_remote_aborts()
         with theirs.count_one("a") as new:  # the agent is open again
-            theirs.end_cut_invocations()
+            theirs.apply_remote_aborts()
             assert not new.is_set()
-    mine.end_cut_invocations()  # nothing is under way there any more
+    mine.apply_remote_aborts()  # nothing is under way there any more
     with theirs.count_one("a") as later:
-        theirs.end_cut_invocations()
+        theirs.apply_remote_aborts()
         assert not later.is_set()
-        mine.cut("a")
-        theirs.end_cut_invocations()
+        mine.abort("a")
+        theirs.apply_remote_aborts()
         assert later.is_set(), "a second cut is heeded as well"
 
 
 def test_one_who_begins_while_others_are_cut_is_not_meant_and_nobody_is_waited_for_long(marks):
     mine, theirs = (InFlight(one) for one in marks)
-    marks[0].put("a")  # by a process that stands still
-    theirs.cut("a")
+    marks[0].mark_in_flight("a")  # by a process that stands still
+    theirs.abort("a")
     with mine.count_one("a") as begun:
-        mine.end_cut_invocations()
+        mine.apply_remote_aborts()
         assert not begun.is_set()
-        for _ in range(CUT_POLLS_MAX + 1):
-            theirs.end_cut_invocations()
-        assert not marks[0].is_cut("a")
-        mine.end_cut_invocations()
+        for _ in range(ABORT_POLLS_MAX + 1):
+            theirs.apply_remote_aborts()
+        assert not marks[0].is_abort_requested("a")
+        mine.apply_remote_aborts()
         assert not begun.is_set()
 
 
 def test_a_process_that_is_alone_has_nobody_to_heed():
     alone = InFlight()
     with alone.count_one("a") as one:
-        alone.end_cut_invocations()
+        alone.apply_remote_aborts()
         assert not one.is_set()
