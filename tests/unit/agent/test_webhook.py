@@ -3,8 +3,9 @@
 import pytest
 
 from tenure.adapters.bus.webhook import signature_headers
-from tenure.app.events.subscriptions import secret_of, secret_text
+from tenure.app.events.subscriptions import secret_text
 from tenure_agent import InvalidWebhook, verify
+from tests.unit.support.webhook_secrets import secret_of
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 BODY, AT = b'{"a": 1}', 1_700_000_000.0

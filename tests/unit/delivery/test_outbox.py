@@ -27,6 +27,7 @@ from tenure.ports.bus import Destination
 from tenure.ports.store import Change, Drop, Put, Set
 from tests.unit.support.agent_planes import agent_test
 from tests.unit.support.sinks import Sink, park_stream, relay_to, rows
+from tests.unit.support.webhook_secrets import secret_of
 
 
 @agent_test
@@ -244,7 +245,7 @@ async def test_a_secret_that_was_changed_signs_beside_the_new_one_for_a_day(
     relay = Relay(harness.plane, buses={SubscriptionKind.WEBHOOK: Signing({target: Sink().take})})
     route = (await relay.routes())[view.id][1]  # as the task of its destination keeps it
     assert route.destination.tenant == route.tenant == CALLER.tenant
-    both = tuple(subscriptions.secret_of(one) for one in (new, old))
+    both = tuple(secret_of(one) for one in (new, old))
     for keys in (both, both[:1]):
         await harness.create_ready(f"agent-{len(keys)}")
         await relay.leader.renew()

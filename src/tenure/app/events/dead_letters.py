@@ -13,10 +13,6 @@ from tenure.core.records import CursorRecord, LetterRecord, ParkedRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Is, Key, Value, Writes
 
-LETTERS_PER_COMMIT = 500
-"""Letters that one commit drops."""
-
-
 BEHIND = "it waits for an earlier event of the same agent"
 
 
@@ -131,9 +127,11 @@ async def _discard_stream(plane: Plane, caller: Caller, stream: ParkedRecord) ->
     count = 0
     while True:
         cursor = await plane.store.find(CursorRecord, (stream.destination,))
-        letters = await plane.store.list_rows(LetterRecord, columns, limit=LETTERS_PER_COMMIT)
+        letters = await plane.store.list_rows(
+            LetterRecord, columns, limit=delivery_rows.LETTERS_PER_COMMIT
+        )
         drops = tuple(delivery_rows.drop_letter(one) for one in letters)
-        if len(letters) == LETTERS_PER_COMMIT:
+        if len(letters) == delivery_rows.LETTERS_PER_COMMIT:
             await plane.store.commit(Change("", (), drops))
             count += len(letters)
             continue

@@ -7,6 +7,9 @@ them.  The relay and the requests of callers both change these rows.
 from tenure.core.records import CursorRecord, EventRecord, LetterRecord, ParkedRecord, key_of
 from tenure.ports.store import Drop, Is, Put, Row, Set
 
+LETTERS_PER_COMMIT = 500
+"""Rows of dead letters and parked streams that one commit drops."""
+
 # --- cursors --------------------------------------------------------------------------------------
 
 

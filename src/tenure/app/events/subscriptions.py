@@ -5,7 +5,7 @@ A secret is shown once, when it is made, and is stored sealed.  For a day after 
 previous secret signs as well.
 """
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
@@ -37,7 +37,6 @@ from tenure.core.records import (
 from tenure.core.roles import Caller, Role, require
 from tenure.core.subscription import NAME, SUBJECT, SubscriptionKind
 from tenure.plans.agents.lifecycle import WAITED_FOR
-from tenure.ports.seal import Seal
 from tenure.ports.store import Change, ChangePart, Is, Put
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (the prefix that Standard Webhooks define)
@@ -45,7 +44,7 @@ OVERLAP_SECONDS = 86_400.0
 """How long the previous secret continues to sign beside a new one."""
 LAST_EVENT_SECONDS = 4 * 3_600.0
 """How long a subscription to a deleted agent waits for the delivery of its last event."""
-LETTERS_PER_COMMIT = 500
+NO_SEAL = "this control plane cannot store secrets, so it has no webhooks"
 SUBSCRIPTIONS = "subscriptions"
 """The kind of quota that counts subscriptions."""
 
@@ -354,7 +353,11 @@ async def drop_letters(plane: Plane, destination: str, *, guards: tuple[Is, ...]
 
     The streams are dropped last: after a crash a reconciler finds the remaining letters by them.
     """
-    store, columns, limit = plane.store, {"destination": destination}, LETTERS_PER_COMMIT
+    store, columns, limit = (
+        plane.store,
+        {"destination": destination},
+        delivery_rows.LETTERS_PER_COMMIT,
+    )
     while letters := await store.list_rows(LetterRecord, columns, limit=limit):
         drops = tuple(delivery_rows.drop_letter(letter) for letter in letters)
         if await store.commit(Change("", guards, drops)) is not None:
@@ -373,7 +376,7 @@ def secrets_of(plane: Plane, row: SubscriptionRecord) -> tuple[bytes, ...]:
     """
     if row.secret is None:
         return ()
-    name, seal = row.id, _seal(plane)
+    name, seal = row.id, plane.require_seal(NO_SEAL)
     try:
         newest = seal.decrypt(row.secret, label=_label(name))
     except Invalid as error:
@@ -389,11 +392,6 @@ def secrets_of(plane: Plane, row: SubscriptionRecord) -> tuple[bytes, ...]:
 def secret_text(secret: bytes) -> str:
     """A secret in the form of the Standard Webhooks."""
     return SECRET_PREFIX + b64encode(secret).decode()
-
-
-def secret_of(text: str) -> bytes:
-    """The key in a secret's text."""
-    return b64decode(text.removeprefix(SECRET_PREFIX))
 
 
 async def _check_request(plane: Plane, caller: Caller, request: SubscriptionRequest) -> str:
@@ -421,13 +419,7 @@ async def _check_request(plane: Plane, caller: Caller, request: SubscriptionRequ
 
 
 def _seal_secret(plane: Plane, name: str, secret: bytes) -> str:
-    return _seal(plane).encrypt(secret, label=_label(name))
-
-
-def _seal(plane: Plane) -> Seal:
-    if plane.seal is None:
-        raise Invalid("this control plane cannot store secrets, so it has no webhooks")
-    return plane.seal
+    return plane.require_seal(NO_SEAL).encrypt(secret, label=_label(name))
 
 
 def _label(name: str) -> str:

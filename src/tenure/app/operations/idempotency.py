@@ -24,11 +24,11 @@ from tenure.core.errors import Conflict, ConflictCode, Defect, Invalid
 from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, IDEMPOTENCY_SECONDS
 from tenure.core.records.operation import IdempotencyRecord
 from tenure.core.records.table import key_of
-from tenure.ports.seal import Seal
 from tenure.ports.store import Change, CommitRefusal, Drop, Is, Put, Row, Set
 
 Scope = tuple[str, str, str, str]
 """Tenant, principal, route and key."""
+NO_SEAL = "this control plane has no place for secrets: send no Idempotency-Key here"
 
 
 class StoredAnswer(NamedTuple):
@@ -131,7 +131,7 @@ class IdempotentRequest:
         if not record.sealed:
             return StoredAnswer(record.status, record.body.encode())
         try:
-            body = _seal(plane).decrypt(record.body, label=self._label)
+            body = plane.require_seal(NO_SEAL).decrypt(record.body, label=self._label)
         except Invalid:
             message = "the answer that is stored for this idempotency key cannot be opened: it was"
             raise Invalid(f"{message} sealed with a key that is lost; use a new one") from None
@@ -169,7 +169,9 @@ class IdempotentRequest:
                 await plane.store.commit(change)
             return RequestStart(draft, now)
         stored_draft = (
-            _seal(plane).encrypt(draft.encode(), label=self._label) if self.has_secret else draft
+            plane.require_seal(NO_SEAL).encrypt(draft.encode(), label=self._label)
+            if self.has_secret
+            else draft
         )
         row = self._row(now, operation=stored_draft)
         if await plane.store.commit(replace(change, writes=(*change.writes, row))) is None:
@@ -181,7 +183,7 @@ class IdempotentRequest:
         self._begun_at = known.at
         first = known.operation
         if self.has_secret:
-            first = _seal(plane).decrypt(first, label=self._label).decode()
+            first = plane.require_seal(NO_SEAL).decrypt(first, label=self._label).decode()
         return RequestStart(first, self._begun_at, is_repeated=True)
 
     async def finish(self, plane: OperationsPlane, body: bytes, *, status: int = 0) -> None:
@@ -234,7 +236,7 @@ class IdempotentRequest:
     def _answer(self, plane: OperationsPlane, body: bytes, status: int = 0) -> str:
         text = body.decode()
         if self.has_secret:
-            text = _seal(plane).encrypt(body, label=self._label)
+            text = plane.require_seal(NO_SEAL).encrypt(body, label=self._label)
         record = _AnswerColumn(status or self.status, text, self.has_secret)
         return msgspec_json.encode(record).decode()
 
@@ -252,13 +254,6 @@ def drop_key(row: IdempotencyRecord) -> Drop:
 def key_is_unchanged(row: IdempotencyRecord) -> Is:
     """Guard: the key has not been used again since its row was read."""
     return Is("idempotency", key_of(row), {"at": row.at})
-
-
-def _seal(plane: OperationsPlane) -> Seal:
-    if plane.seal is None:
-        message = "this control plane has no place for secrets: send no Idempotency-Key here"
-        raise Invalid(message)
-    return plane.seal
 
 
 WITHOUT_KEY = IdempotentRequest(("", "", "", ""), "")

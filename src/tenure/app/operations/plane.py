@@ -7,6 +7,7 @@ Operations are accepted, executed and shown with these ports and no others.  The
 from dataclasses import dataclass, field
 
 from tenure.app.operations.handle import OperationHandle
+from tenure.core.errors import Invalid
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
@@ -28,3 +29,9 @@ class OperationsPlane:
     """Seals secrets; None: this plane stores none."""
     writes_for_command: WritesForCommand = field(default=no_writes, kw_only=True)
     """Further rows in the commit of an operator command: audit entry and finding."""
+
+    def require_seal(self, refusal: str) -> Seal:
+        """The seal; Invalid with this text if the plane has none."""
+        if self.seal is None:
+            raise Invalid(refusal)
+        return self.seal

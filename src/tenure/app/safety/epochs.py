@@ -284,11 +284,10 @@ async def review(plane: Plane, caller: Caller) -> Review:
     require_owner(caller)
     at_providers: dict[str, dict[str, str]] = {}
     calls = _ReviewCalls()
-    for slot, provider in plane.providers.items():
-        if hasattr(provider, "list_owned"):
-            listing = partial(_list_owned, plane, slot)
-            listed = await calls.call(slot, listing, seconds=LIST_SECONDS, timeouts=TIMEOUTS_MAX)
-            at_providers |= {} if listed is None else {slot: listed}
+    for slot in plane.providers:
+        listing = partial(_list_owned, plane, slot)
+        listed = await calls.call(slot, listing, seconds=LIST_SECONDS, timeouts=TIMEOUTS_MAX)
+        at_providers |= {} if listed is None else {slot: listed}
     in_store: dict[str, set[str]] = {slot: set() for slot in at_providers}
     missing: list[Missing] = []
     agents: dict[AgentCondition, list[ReadyAgent]] = {one: [] for one in AgentCondition}

@@ -33,6 +33,7 @@ from tenure.ports.store import Change, ChangePart, Put, Row, Set
 from tenure.testing.patches import patched
 from tests.unit.support.agent_planes import agent_test
 from tests.unit.support.sinks import Sink
+from tests.unit.support.webhook_secrets import secret_of
 
 
 @agent_test
@@ -132,7 +133,7 @@ async def test_a_secret_that_was_sealed_with_a_lost_key_is_rotated_and_the_new_o
         subscriptions.secrets_of(moved, row)
     _, new = await subscriptions.rotate_secret(moved, CALLER, view.id)
     row = await subscriptions.get_subscription_row(moved, CALLER, view.id)
-    assert subscriptions.secrets_of(moved, row) == (subscriptions.secret_of(new),)
+    assert subscriptions.secrets_of(moved, row) == (secret_of(new),)
 
 
 @agent_test

@@ -20,6 +20,7 @@ from tenure.core.subscription import SubscriptionKind
 from tenure.faces.http.server import Listen, serving
 from tenure.ports.store import Change, Put, Set
 from tests.unit.support.api_client import ADMIN, api_test
+from tests.unit.support.webhook_secrets import secret_of
 
 CALLER = Caller("default", "admin", Role.ADMIN)
 STREAM = {"accept": "text/event-stream"}
@@ -195,12 +196,12 @@ async def test_a_subscription_lives_and_its_secret_is_shown_once(face, tmp_path_
     listed = await face.ask("GET", "/v1/subscriptions", token="viewer")
     assert new["secret"] not in listed.body.decode()
     row = await face.plane.store.find(SubscriptionRecord, (new["id"],))
-    assert subscriptions.secrets_of(face.plane, row) == (subscriptions.secret_of(new["secret"]),)
+    assert subscriptions.secrets_of(face.plane, row) == (secret_of(new["secret"]),)
     assert new["secret"].removeprefix("whsec_") not in str(row)
     turned = (await face.ask("POST", f"{one}:rotate")).json
     row = await face.plane.store.find(SubscriptionRecord, (new["id"],))
     assert subscriptions.secrets_of(face.plane, row) == tuple(
-        subscriptions.secret_of(secret) for secret in (turned["secret"], new["secret"])
+        secret_of(secret) for secret in (turned["secret"], new["secret"])
     )
     for method, path in (("GET", one), ("DELETE", one), ("POST", f"{one}:rotate"),
                          ("GET", f"{one}/dead-letters"), ("GET", f"{one}/acknowledgements"),
