@@ -47,11 +47,11 @@ class SlowStore(MemoryStore):
         return self._hand_in(change)
 
     def claim(
-        self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
+        self, queue: Queue, worker: str, *, limit: int, except_plans: Sequence[str] = ()
     ) -> "asyncio.Future[Sequence[ClaimedOperation]]":
         """One more of the next batch."""
         assert queue is Queue.OPERATIONS
-        return self._hand_in(partial(self._disk.claim, self, worker, limit, but_plans))
+        return self._hand_in(partial(self._disk.claim, self, worker, limit, except_plans))
 
     async def load(self, operation: str) -> LoadedOperation | None:
         """Copy three tables' rows at once, or be refused by the disk."""
@@ -192,12 +192,12 @@ class SlowDisk:
         return answer
 
     def claim(
-        self, store: SlowStore, worker: str, limit: int, but_plans: Sequence[str] = ()
+        self, store: SlowStore, worker: str, limit: int, except_plans: Sequence[str] = ()
     ) -> list[ClaimedOperation]:
         """Claim under the recorder's eyes."""
         now = store.now()
         alive = self.recorder.live_holders(self.tables, self._clock.now())
-        claimed = self.tables.claim(worker, limit=limit, now=now, but_plans=but_plans)
+        claimed = self.tables.claim(worker, limit=limit, now=now, except_plans=except_plans)
         self.recorder.add_claims(store.name, worker, claimed, alive)
         return claimed
 

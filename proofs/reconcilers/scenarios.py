@@ -228,7 +228,7 @@ async def _override(stage: DamagedStage) -> None:
         )
 
 
-async def _park(stage: DamagedStage) -> str:
+async def _add_waiting(stage: DamagedStage) -> str:
     """One agent's stream is parked, and waits for a person; the destination."""
     asked = SubscriptionRequest("hearing", SubscriptionKind.NATS, target="hearing")
     view, _ = await subscriptions.create_subscription(stage.plane, CALLER, asked)
@@ -244,7 +244,7 @@ async def _park(stage: DamagedStage) -> str:
 
 
 async def _park_event(stage: DamagedStage) -> None:
-    await _park(stage)
+    await _add_waiting(stage)
 
 
 async def _discard(stage: DamagedStage) -> None:
@@ -254,7 +254,7 @@ async def _discard(stage: DamagedStage) -> None:
 
 async def _unswept(stage: DamagedStage) -> None:
     """A plane died after it had dropped a subscription and before what was parked for it."""
-    destination = await _park(stage)
+    destination = await _add_waiting(stage)
     stage.rows("subscription").clear()
     del stage.rows("cursor")[destination,]
 

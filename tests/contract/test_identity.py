@@ -8,7 +8,7 @@ import pytest
 from tenure.adapters.identity.local import APPLICATION_ID, LocalIdentity, build
 from tenure.core.ids import ResourceKey
 from tenure.ports.provider import Spec
-from tenure.sqlite.commit_thread import InlineFlush
+from tenure.sqlite.commit_thread import InlineRunner
 from tenure.testing.contracts import identity, provider
 from tenure.testing.contracts.identity_client import START, IdentityCase, Scenario
 from tenure.testing.contracts.store_rows import StoppedClock
@@ -59,7 +59,7 @@ class TestLocalIdentity(identity.IdentityContract):
             async def main() -> None:
                 clock = StoppedClock(START)
                 path = tmp_path / "identity.db"
-                local = build(path, issuer=ISSUER, clock=clock, flush=InlineFlush())
+                local = build(path, issuer=ISSUER, clock=clock, flush=InlineRunner())
                 async with way(tmp_path, identity=local) as asked:
                     await scenario(IdentityCase(asked, clock))
                 await local.close()

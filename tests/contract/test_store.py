@@ -9,7 +9,7 @@ from tenure.adapters.store import sqlite
 from tenure.ports.clock import Clock
 from tenure.ports.store import Store
 from tenure.sqlite.applier import RESERVE_BYTES
-from tenure.sqlite.commit_thread import Done, Flush, FlushThread, InlineFlush, Work
+from tenure.sqlite.commit_thread import Done, InlineRunner, ThreadRunner, Work, WorkRunner
 from tenure.testing import memory_store
 from tenure.testing.contracts.store import StoreContract
 from tenure.testing.contracts.store_copies import CopyPromises
@@ -19,7 +19,7 @@ from tenure.testing.contracts.store_rows import Stores
 class Failing:
     """Runs COMMIT as it was told to, until it is told to fail it."""
 
-    def __init__(self, flush: Flush) -> None:
+    def __init__(self, flush: WorkRunner) -> None:
         self.fails = False
         self._flush = flush
         self.close = flush.close
@@ -32,7 +32,7 @@ class Failing:
 
 
 class SqliteStores:
-    def __init__(self, folder: Path, flush: Callable[[], Flush]) -> None:
+    def __init__(self, folder: Path, flush: Callable[[], WorkRunner]) -> None:
         self.folder = folder
         self.flush = flush
         self.full = False
@@ -99,13 +99,13 @@ class MemoryStoresThatLose(MemoryStores):
 class TestSqliteStore(CopyPromises, StoreContract):
     @pytest.fixture
     def stores(self, tmp_path: Path) -> Stores:
-        return SqliteStores(tmp_path, lambda: FlushThread("commit"))
+        return SqliteStores(tmp_path, lambda: ThreadRunner("commit"))
 
 
 class TestSqliteStoreOnTheLoop(CopyPromises, StoreContract):
     @pytest.fixture
     def stores(self, tmp_path: Path) -> Stores:
-        return SqliteStores(tmp_path, InlineFlush)
+        return SqliteStores(tmp_path, InlineRunner)
 
 
 class TestMemoryStore(CopyPromises, StoreContract):

@@ -49,7 +49,7 @@ from tenure.plans.agents.lifecycle import PLANS
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.provider import Observation, Presence, Spec
 from tenure.ports.runtime import Status
-from tenure.sqlite.commit_thread import InlineFlush
+from tenure.sqlite.commit_thread import InlineRunner
 from tenure.testing.loop import Dead, _bury
 from tenure.testing.tripwire import CrossingSide, Tripwire
 from tests.real.support.runtimes import AGENT, agent_processes, keepers, until
@@ -146,7 +146,7 @@ async def live(home: Path, acts, *, processes: bool, crash_at: int = 0, side=Cro
     wire = Tripwire(cast(Any, node), crash_at=crash_at, side=side)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        raw = sqlite.build(home / "tenure.db", clock=clock, flush=InlineFlush())
+        raw = sqlite.build(home / "tenure.db", clock=clock, flush=InlineRunner())
         stack.callback(_let_go, raw)
         providers: dict[str, Any] = {
             "identity": identity.build(home / "identity.db", issuer=ISSUER, clock=clock),

@@ -28,7 +28,7 @@ from tenure.adapters.store.sqlite import SqliteStore
 from tenure.ports.clock import Clock
 from tenure.ports.store import Store
 from tenure.sqlite.applier import RESERVE_BYTES
-from tenure.sqlite.commit_thread import Done, InlineFlush, Work, run_catching
+from tenure.sqlite.commit_thread import Done, InlineRunner, Work, run_catching
 from tenure.sqlite.queries import read_queries
 
 NAME = "store.db"
@@ -43,8 +43,8 @@ def observer(path: Path, clock: Clock) -> SqliteStore:
         cast(Any, SimpleNamespace(commit=None)),
         read_queries(Path(sqlite.__file__).parent / "queries"),
         clock=clock,
-        flush=InlineFlush(),
-        read_thread=InlineFlush(),
+        flush=InlineRunner(),
+        read_thread=InlineRunner(),
     )
 
 
@@ -83,7 +83,7 @@ class SqliteDisk:
 
     def open(self, clock: Clock) -> Store:
         if self._schedule is None:
-            return sqlite.build(self._path, clock=clock, flush=InlineFlush())
+            return sqlite.build(self._path, clock=clock, flush=InlineRunner())
         flush = LateFlush(self._drawn, self._schedule.flush_seconds)
         store = sqlite.build(self._path, clock=clock, flush=flush, free_bytes=self._room)
         self._flushes[id(store)] = flush
@@ -121,7 +121,7 @@ class SqliteDisks:
         self._folder = folder
         self._numbers = itertools.count()
         self._empty = folder / "empty.db"
-        store = sqlite.build(self._empty, clock=SystemClock(), flush=InlineFlush())
+        store = sqlite.build(self._empty, clock=SystemClock(), flush=InlineRunner())
         store._file.close()
 
     def _fresh(self) -> Path:

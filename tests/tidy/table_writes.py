@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from tenure.core import records
 from tenure.core.errors import Defect
-from tenure.core.records.table import TableOfRecord, table_of
+from tenure.core.records.table import RecordTable, table_of
 from tests.tidy.sources import Source
 
 OWNERS: dict[str, tuple[str, ...]] = {
@@ -76,7 +76,7 @@ OPEN_FUNCTIONS = frozenset(
 PORT = "tenure.ports.store."
 WRITES = frozenset({"Put", "Set", "Drop", "PreparedWrite", "Put.of"})
 READS = frozenset({"find", "list_rows", "count_rows", "every"})
-TABLES: dict[str, TableOfRecord] = {
+TABLES: dict[str, RecordTable] = {
     table_of(record).name: table_of(record) for record in records.RECORDS
 }
 ALL_COLUMNS = frozenset(name for table in TABLES.values() for name in (*table.key, *table.columns))

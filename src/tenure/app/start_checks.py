@@ -28,7 +28,7 @@ async def prepare(plane: Plane, *, new_home: bool = False) -> None:
         refuse_another_home(plane.home, kept.name if kept is not None else "")
     _refuse_unknown_providers(plane)
     await _refuse_unknown_plans(plane)
-    await plane.store.commit(Change("", (), (plane_rows.put_note(PLANE_ROW, plane.id),)))
+    await plane.store.commit(Change("", (), (plane_rows.put_plane_value(PLANE_ROW, plane.id),)))
     if plane.home:
         await _keep_home(plane, new_home=new_home)
     for plan in plane.catalogue:
@@ -62,8 +62,10 @@ def refuse_another_home(mine: str, theirs: str) -> None:
 async def _keep_home(plane: Plane, *, new_home: bool) -> None:
     """Write the home's name to the store; refused if another home has written its name first."""
     if new_home:
-        await plane.store.commit(Change("", (), (plane_rows.drop_note(HOME_ROW),)))
-    refused = await plane.store.commit(Change("", (), (plane_rows.put_note(HOME_ROW, plane.home),)))
+        await plane.store.commit(Change("", (), (plane_rows.drop_plane_value(HOME_ROW),)))
+    refused = await plane.store.commit(
+        Change("", (), (plane_rows.put_plane_value(HOME_ROW, plane.home),))
+    )
     first = None if refused is None else refused.found(PlaneRecord)
     if first is not None:
         refuse_another_home(plane.home, first.name)

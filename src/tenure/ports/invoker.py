@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Names in lower case, and values."""
-OwnerCheck = Callable[[], Awaitable[bool]]
+ListenerCheck = Callable[[], Awaitable[bool]]
 """Whether the agent's own runtime, and no other program, listens at its address now."""
 
 SESSION_HEADER: Final = b"x-amzn-bedrock-agentcore-runtime-session-id"
@@ -73,7 +73,9 @@ class Invoker(Protocol):
         """Import the HTTP client now, so that the first invocation does not wait for it."""
         ...
 
-    async def invoke(self, address: str, exchange: Exchange, *, is_owner: OwnerCheck) -> None:
+    async def invoke(
+        self, address: str, exchange: Exchange, *, runtime_listens: ListenerCheck
+    ) -> None:
         """Pass the request to the runtime at `address` (`host:port`), and its response back.
 
         RuntimeBroken: the runtime did not answer, or broke off; a response that has started stays

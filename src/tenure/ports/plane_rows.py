@@ -1,7 +1,7 @@
-"""The rows of a plane itself: its name, home and epoch, what its parts note, and its plans.
+"""The rows of a plane itself: its name, home, epoch and named values, and its plans.
 
 This module builds every write of the tables `plane` and `plan`, and the guards on them.  An engine
-notes something there too; adapters do not import `app`, so it is here.
+stores a value there too; adapters do not import `app`, so it is here.
 """
 
 from tenure.core.plan import Plan
@@ -14,23 +14,23 @@ HOME_ROW = ("home",)
 """The key of the row that names the home of its processes, if several share a store."""
 
 
-def put_note(key: tuple[str], text: str) -> Put:
-    """What a part of the plane notes for all processes, such as the plane's name."""
+def put_plane_value(key: tuple[str], text: str) -> Put:
+    """Store a value for all processes under its key; the plane's name is one such value."""
     return Put("plane", key, {"name": text})
 
 
-def set_note(key: tuple[str], text: str) -> Set:
-    """The same, once it was noted."""
+def set_plane_value(key: tuple[str], text: str) -> Set:
+    """Replace a stored value."""
     return Set("plane", key, {"name": text})
 
 
-def drop_note(key: tuple[str]) -> Drop:
-    """Forget it."""
+def drop_plane_value(key: tuple[str]) -> Drop:
+    """Drop a stored value."""
     return Drop("plane", key)
 
 
-def note_is(key: tuple[str], text: str) -> Is:
-    """Guard: the note still has this text."""
+def plane_value_is(key: tuple[str], text: str) -> Is:
+    """Guard: the value is still this text."""
     return Is("plane", key, {"name": text})
 
 

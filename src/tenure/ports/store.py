@@ -302,11 +302,11 @@ class Store(Protocol):
         ...
 
     def claim(
-        self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
+        self, queue: Queue, worker: str, *, limit: int, except_plans: Sequence[str] = ()
     ) -> Awaitable[Sequence[ClaimedOperation]]:
         """Take up to `limit` open operations whose worker has no live lease, oldest first.
 
-        Operations whose plan is in `but_plans` (digests) are not claimed: this worker cannot
+        Operations whose plan is in `except_plans` (digests) are not claimed: this worker cannot
         perform them.
 
         A claim sets the worker, raises the token of the operation and of its intents that are not

@@ -18,7 +18,7 @@ import msgspec
 
 from tenure.core.audit import link
 from tenure.core.errors import Defect, StoreFull, TenureError
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.ports.store import (
     ChainHash,
     Change,
@@ -87,7 +87,7 @@ class Applier:
     def __init__(
         self,
         connection: apsw.Connection,
-        tables: Mapping[str, Shape],
+        tables: Mapping[str, TableShape],
         *,
         free_bytes: Callable[[], int],
     ) -> None:

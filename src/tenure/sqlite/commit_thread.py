@@ -1,4 +1,4 @@
-"""Runs COMMIT: on a thread in production, on the event loop in simulations."""
+"""Runs COMMIT and long reads: on a thread in production, on the event loop in simulations."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ Work = Callable[[], None]
 Done = Callable[[BaseException | None], None]
 
 
-class Flush(Protocol):
+class WorkRunner(Protocol):
     """Runs `work` once, then schedules `on_done` on the event loop with its error, if any."""
 
     def __call__(self, work: Work, on_done: Done, /) -> None: ...
@@ -21,7 +21,7 @@ class Flush(Protocol):
         ...
 
 
-class FlushThread:
+class ThreadRunner:
     """One thread for each file, started at first use: a slow disk does not block the event loop."""
 
     def __init__(self, name: str) -> None:
@@ -51,7 +51,7 @@ class FlushThread:
                 loop.call_soon_threadsafe(on_done, error)
 
 
-class InlineFlush:
+class InlineRunner:
     """Runs on the event loop, without a thread, so that a seeded loop controls every step."""
 
     def __call__(self, work: Work, on_done: Done) -> None:

@@ -19,10 +19,10 @@ import apsw
 
 from tenure.core.errors import CommitUnknown, StoreClosed, StoreError, StoreFull
 from tenure.core.limits import BATCH_CHANGES_MAX
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.ports.store import Change, CommitRefusal
 from tenure.sqlite.applier import DISK_ERRORS, RESERVE_BYTES, Applier, BatchWork, ChangeFailure
-from tenure.sqlite.commit_thread import Flush
+from tenure.sqlite.commit_thread import WorkRunner
 
 CHECKPOINT_PAGES = 2_000
 """Pages in the WAL after which the committer checkpoints; SQLite's own checkpoint hides errors.
@@ -36,7 +36,8 @@ _Answer = asyncio.Future[Any]
 _Item = tuple[Change | BatchWork, _Answer]
 
 
-def _unlimited_bytes() -> int:
+def _enough_bytes() -> int:
+    """As many free bytes as new work needs."""
     return RESERVE_BYTES
 
 
@@ -51,10 +52,10 @@ class Committer:
     def __init__(
         self,
         connection: apsw.Connection,
-        tables: Mapping[str, Shape],
+        tables: Mapping[str, TableShape],
         *,
-        flush: Flush,
-        free_bytes: Callable[[], int] = _unlimited_bytes,
+        flush: WorkRunner,
+        free_bytes: Callable[[], int] = _enough_bytes,
         on_durable: Callable[[], None] | None = None,
     ) -> None:
         self._connection = connection
@@ -66,7 +67,8 @@ class Committer:
         self._idle = True
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drained: asyncio.Future[None] | None = None
-        self._refusal: Callable[[], BaseException] | None = None
+        self._end_error: Callable[[], BaseException] | None = None
+        """Makes the error of every later request: the store is closed, or an outcome is unknown."""
         self._pages, self._pages_due = 0, CHECKPOINT_PAGES
         connection.set_wal_hook(self._on_wal_growth)
 
@@ -81,8 +83,8 @@ class Committer:
         if loop is None:  # cached: each call costs a system call
             loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[CommitRefusal | None] = asyncio.Future(loop=loop)
-        if self._refusal is not None:
-            future.set_exception(self._refusal())
+        if self._end_error is not None:
+            future.set_exception(self._end_error())
             return future
         self._waiting.append((change, future))
         if self._idle:
@@ -104,8 +106,8 @@ class Committer:
 
     async def close(self) -> None:
         """Finish the changes handed in so far and refuse later ones."""
-        if self._refusal is None:
-            self._refusal = _store_closed
+        if self._end_error is None:
+            self._end_error = _store_closed
         if not self._idle:
             if self._drained is None:
                 self._drained = asyncio.get_running_loop().create_future()
@@ -238,13 +240,13 @@ class Committer:
             f"The store failed while it committed ({error}): whether the last changes were stored"
             " is known only after recovery. Stop this process and start it again."
         )
-        self._refusal = partial(CommitUnknown, sentence)
+        self._end_error = partial(CommitUnknown, sentence)
         self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         callers, self._waiting = [*futures, *(future for _, future in self._waiting)], []
         self._continue()
         for future in callers:
             if not future.done():
-                future.set_exception(self._refusal())
+                future.set_exception(self._end_error())
 
 
 def _store_error(error: apsw.Error) -> StoreError:

@@ -30,7 +30,7 @@ from tenure.core.errors import (
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import INPUT_BYTES_MAX
 from tenure.core.plain import require_plain_data
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.ports.clock import Clock
 from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
 from tenure.ports.store import (
@@ -45,13 +45,13 @@ from tenure.ports.store import (
     Set,
     Value,
 )
-from tenure.sqlite.commit_thread import Flush, FlushThread
+from tenure.sqlite.commit_thread import ThreadRunner, WorkRunner
 from tenure.sqlite.committer import Committer
 from tenure.sqlite.gate import OpenFile, open_file
 from tenure.sqlite.migrations import Migration, read_migrations
 from tenure.sqlite.statements import Statements
 
-RESOURCE = Shape(
+RESOURCE = TableShape(
     ("key",),
     ("plane", "tenant", "agent", "generation", "slot", "name", "state", "revision", "spec",
      "reference", "since"),
@@ -91,9 +91,9 @@ class Holdings:
         self,
         open_again: Callable[[], _OpenHoldings],
         *,
-        tables: Mapping[str, Shape],
+        tables: Mapping[str, TableShape],
         clock: Clock,
-        flush: Flush,
+        flush: WorkRunner,
     ) -> None:
         self.now = clock.now
         self._open_again = open_again
@@ -287,10 +287,10 @@ def open_holdings(
     path: Path | str,
     *,
     migrations: Path,
-    tables: Mapping[str, Shape],
+    tables: Mapping[str, TableShape],
     application_id: int,
     clock: Clock,
-    flush: Flush | None = None,
+    flush: WorkRunner | None = None,
     free_bytes: Callable[[], int] | None = None,
 ) -> Holdings:
     """Open the provider's file, creating it if needed, and lock it until `close`.
@@ -301,7 +301,7 @@ def open_holdings(
     """
     steps = provider_migrations(migrations.parent)
     tables = {"resource": RESOURCE, **tables}
-    commit_thread = FlushThread(f"commit {Path(path).name}") if flush is None else flush
+    commit_thread = ThreadRunner(f"commit {Path(path).name}") if flush is None else flush
 
     def open_again() -> _OpenHoldings:
         file = open_file(path, steps, application_id=application_id)

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TypeVar
 
 from tenure.core.errors import Defect
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.ports.store import Key, PreparedGuard, PreparedWrite, Value
 
 TableColumns = tuple[str, ...]
@@ -33,7 +33,7 @@ class StatementCache(dict[tuple[T, ...], str]):
 class Statements:
     """The statements of these tables, looked up as in `puts[table, *columns]`."""
 
-    def __init__(self, tables: Mapping[str, Shape]) -> None:
+    def __init__(self, tables: Mapping[str, TableShape]) -> None:
         self._tables = tables
         self._columns = {table: shape.key + shape.columns for table, shape in tables.items()}
         self._selects: dict[tuple[object, ...], str] = {}
@@ -92,7 +92,7 @@ class Statements:
             raise Defect(f"There is no table {table!r}; nothing was written.")
         return columns
 
-    def _shape(self, table: str, columns: tuple[str, ...]) -> Shape:
+    def _shape(self, table: str, columns: tuple[str, ...]) -> TableShape:
         self.columns(table)
         shape = self._tables[table]
         unknown = [column for column in columns if column not in shape.columns]

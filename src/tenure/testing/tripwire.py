@@ -193,7 +193,7 @@ class WiredStore:
         return None
 
     async def claim(
-        self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
+        self, queue: Queue, worker: str, *, limit: int, except_plans: Sequence[str] = ()
     ) -> Sequence[ClaimedOperation]:
         """Cross, or fail as a disk does."""
         wire = self._wire
@@ -204,7 +204,7 @@ class WiredStore:
         if side is CrossingSide.ERROR_LOST:
             wire.broken = True
             self._check()
-        claimed = await self._inner.claim(queue, worker, limit=limit, but_plans=but_plans)
+        claimed = await self._inner.claim(queue, worker, limit=limit, except_plans=except_plans)
         if side is CrossingSide.AFTER:
             await wire.die()
         wire.broken = wire.broken or side is CrossingSide.ERROR_KEPT

@@ -19,7 +19,7 @@ import pytest
 from tenure.adapters.store import sqlite
 from tenure.ports.store import Change, Drop, Put, Set
 from tenure.sqlite import gate
-from tenure.sqlite.commit_thread import InlineFlush
+from tenure.sqlite.commit_thread import InlineRunner
 from tenure.sqlite.migrations import read_migrations
 from tenure.testing.contracts.store_rows import StoppedClock, event, operation, record
 
@@ -51,7 +51,7 @@ def crashed_file() -> Iterator[CrashedFile]:
 
 async def write(folder: Path) -> list[int]:
     """Commit one after the other, then copy what is on the disk while the store is still open."""
-    store = sqlite.build(folder / "live", clock=StoppedClock(), flush=InlineFlush())
+    store = sqlite.build(folder / "live", clock=StoppedClock(), flush=InlineRunner())
     log = folder / "live-wal"
     sizes = []
     for n in range(1, COMMITS + 1):

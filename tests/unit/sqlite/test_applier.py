@@ -10,7 +10,7 @@ from tenure.core.errors import Defect, StoreError, StoreFull
 from tenure.ports.store import AtLeast, CommitRefusal, Drop, Is, Next, Put, Set
 from tenure.sqlite import applier
 from tenure.sqlite.applier import RESERVE_BYTES
-from tenure.sqlite.commit_thread import InlineFlush
+from tenure.sqlite.commit_thread import InlineRunner
 from tenure.testing.contracts.store_rows import scenario
 from tests.unit.support.small_file import (
     CountingFlush,
@@ -27,7 +27,7 @@ from tests.unit.support.small_file import (
 
 @scenario
 async def test_one_poisoned_change_fails_alone(connection: FailableConnection) -> None:
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     poison: list[Any] = [
         thing("x", 5000),
         thing("x", None),
@@ -65,7 +65,7 @@ async def test_one_poisoned_change_fails_alone(connection: FailableConnection) -
 
 @scenario
 async def test_a_clash_takes_back_its_rows_and_its_numbers(connection: FailableConnection) -> None:
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     await committer.commit(change(thing("a"), line("one")))
     clash = thing("a", 7)
     answer = await committer.commit(
@@ -87,7 +87,7 @@ async def test_numbers_are_those_on_disk_and_only_some_are_held(
 ) -> None:
     monkeypatch.setattr(applier, "CACHED_COUNTERS_MAX", 2)
     connection.execute("INSERT INTO counter VALUES ('lines', 41)")
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     await committer.commit(
         change(line("a"), *(thing(f"{n}", Next(f"counter{n}")) for n in range(5)))
     )
@@ -114,7 +114,7 @@ async def test_a_function_runs_inside_a_batch(connection: FailableConnection) ->
 
 @scenario
 async def test_a_function_that_raises_fails_alone(connection: FailableConnection) -> None:
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
 
     def bad(cursor: apsw.Cursor) -> None:
         cursor.execute("INSERT INTO thing VALUES ('bad', 1, NULL)")
@@ -143,7 +143,7 @@ async def test_room_is_asked_once_a_batch_and_only_for_new_work(
         asked.append(1)
         return free[0]
 
-    committer = make(connection, InlineFlush(), free_bytes=free_bytes)
+    committer = make(connection, InlineRunner(), free_bytes=free_bytes)
     waiting = [committer.commit(change(thing(name), is_new_work=name < "c")) for name in "abcd"]
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(answer) for answer in answers] == [StoreFull, StoreFull, type(None), type(None)]
@@ -160,7 +160,7 @@ async def test_a_batch_that_is_written_change_by_change_answers_each_as_before(
     connection: FailableConnection,
 ) -> None:
     """Two changes put the same row, so that the first way gives the whole batch up."""
-    committer = make(connection, InlineFlush(), free_bytes=lambda: RESERVE_BYTES - 1)
+    committer = make(connection, InlineRunner(), free_bytes=lambda: RESERVE_BYTES - 1)
     await committer.commit(change(thing("a"), thing("z")))
     waiting = [
         committer.commit(change(thing("b"))),
@@ -181,7 +181,7 @@ async def test_guards_are_looked_at_by_the_statement_that_changes_their_row(
     connection: FailableConnection,
 ) -> None:
     """The same answers as by looking first: who is refused leaves nothing, the others stand."""
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     await committer.commit(change(*map(thing, "abcd"), *map(part, "abcd")))
 
     def grow_row(name: str, *guards: Is) -> asyncio.Future[CommitRefusal | None]:
@@ -211,7 +211,7 @@ async def test_guards_are_looked_at_by_the_statement_that_changes_their_row(
 
 @scenario
 async def test_a_guard_is_about_what_was_before_its_change(connection: FailableConnection) -> None:
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     await committer.commit(change(thing("a")))
     there = Is("part", ("a", 1), {"size": 1})
     grow = Set("thing", ("a",), {"size": 2})

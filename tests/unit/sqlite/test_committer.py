@@ -13,7 +13,7 @@ from tenure.core.limits import BATCH_CHANGES_MAX
 from tenure.ports.store import CommitRefusal, Is, Put, Set
 from tenure.sqlite import applier
 from tenure.sqlite import committer as module
-from tenure.sqlite.commit_thread import Done, FlushThread, InlineFlush, Work
+from tenure.sqlite.commit_thread import Done, InlineRunner, ThreadRunner, Work
 from tenure.testing.contracts.store_rows import scenario
 from tests.unit.support.small_file import (
     CountingFlush,
@@ -103,7 +103,7 @@ async def test_refusals_alone_cost_no_commit(connection: FailableConnection) -> 
 
 @scenario
 async def test_very_many_refusals_do_not_nest(connection: FailableConnection) -> None:
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     missing = Set("thing", ("z",), {"size": 1})
     waiting = [committer.commit(change(missing)) for _ in range(300 * 100)]
     assert set(map(type, await asyncio.gather(*waiting))) == {CommitRefusal}
@@ -111,7 +111,7 @@ async def test_very_many_refusals_do_not_nest(connection: FailableConnection) ->
 
 @scenario
 async def test_a_thread_commits_while_the_loop_goes_on(connection: FailableConnection) -> None:
-    flush = FlushThread("commit")
+    flush = ThreadRunner("commit")
     committer = make(connection, flush)
     answers = await asyncio.gather(
         *(committer.commit(change(thing(f"{n:05}"))) for n in range(2000))
@@ -125,7 +125,7 @@ async def test_a_thread_commits_while_the_loop_goes_on(connection: FailableConne
 async def test_the_loop_turns_while_the_disk_is_slow(connection: FailableConnection) -> None:
     turned = threading.Event()
 
-    class Slow(FlushThread):
+    class Slow(ThreadRunner):
         def __call__(self, work: Work, on_done: Done) -> None:
             def slowly() -> None:
                 if turned.wait(30):
@@ -149,7 +149,7 @@ async def test_the_loop_turns_while_the_disk_is_slow(connection: FailableConnect
 
 
 def test_a_thread_whose_loop_has_ended_commits_all_the_same(connection: FailableConnection) -> None:
-    flush = FlushThread("commit")
+    flush = ThreadRunner("commit")
     committer = make(connection, flush)
 
     async def leave() -> None:
@@ -166,7 +166,7 @@ async def test_ids_of_recent_changes_are_kept_with_their_batch(
     connection: FailableConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(applier, "BATCHES_MAX", 3)
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     for n in range(5):
         put = thing(f"{n}")
         waiting = [
@@ -176,7 +176,7 @@ async def test_ids_of_recent_changes_are_kept_with_their_batch(
         await asyncio.gather(*waiting, committer.commit(change(name=f"{n}c")))
     kept = connection.execute("SELECT number, changes FROM batch").fetchall()
     assert kept == [(3, "2a 2c"), (4, "3a 3c"), (5, "4a 4c")]
-    again = make(connection, InlineFlush())
+    again = make(connection, InlineRunner())
     await again.commit(change(name="x"))
     assert connection.execute("SELECT max(number) FROM batch").fetchone() == (6,)
 
@@ -249,7 +249,7 @@ async def test_after_an_unknown_commit_the_log_is_left_for_recovery(
 async def test_a_full_disk_before_commit_keeps_nothing_and_the_committer_lives(
     connection: FailableConnection,
 ) -> None:
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     await committer.commit(change(thing("a"), line("one")))
     connection.pragma("max_page_count", connection.pragma("page_count") + 2)
     big = Put("thing", ("big",), {"size": 1, "note": "x" * 100_000})
@@ -268,7 +268,7 @@ async def test_a_full_disk_before_commit_keeps_nothing_and_the_committer_lives(
 async def test_a_busy_file_is_an_error_that_passes(
     connection: FailableConnection, path: Path
 ) -> None:
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError, match="was not stored"):
@@ -280,7 +280,7 @@ async def test_a_busy_file_is_an_error_that_passes(
 
 @scenario
 async def test_trouble_in_the_careful_way_is_nobodys_fault(connection: FailableConnection) -> None:
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
 
     def failing_disk(cursor: apsw.Cursor) -> None:
         raise apsw.IOError("disk I/O error")
@@ -293,7 +293,7 @@ async def test_trouble_in_the_careful_way_is_nobodys_fault(connection: FailableC
 
 @scenario
 async def test_a_rollback_that_fails_ends_it(connection: FailableConnection) -> None:
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     connection.failing["ROLLBACK"] = apsw.IOError("disk I/O error")
 
     def failing_disk(cursor: apsw.Cursor) -> None:
@@ -309,7 +309,7 @@ async def test_a_rollback_that_fails_ends_it(connection: FailableConnection) -> 
 async def test_a_file_without_the_committers_own_tables_ends_it(
     connection: FailableConnection,
 ) -> None:
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     connection.execute("DROP TABLE batch")
     with pytest.raises(CommitUnknown):
         await committer.commit(change(thing("a")))
@@ -343,7 +343,7 @@ async def test_the_log_is_moved_to_the_main_file_and_begins_anew(
     connection: FailableConnection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_PAGES", 50)
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     for n in range(100):
         assert (
             await committer.commit(
@@ -376,7 +376,7 @@ async def test_moves_under_readers_lose_nothing(
     connection: FailableConnection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_PAGES", 5)
-    flush = FlushThread("commit")
+    flush = ThreadRunner("commit")
     committer = make(connection, flush)
     reader = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     seen = [0]
@@ -406,7 +406,7 @@ async def test_a_disk_that_fails_at_the_move_has_kept_the_commit_and_takes_no_ot
     connection: FailableConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_PAGES", 1)
-    committer = make(connection, InlineFlush())
+    committer = make(connection, InlineRunner())
     connection.failing["checkpoint"] = apsw.IOError("disk I/O error")
     assert await committer.commit(change(thing("a"))) is None
     with pytest.raises(CommitUnknown):
@@ -442,7 +442,7 @@ async def test_close_waits_for_every_batch_and_a_cancelled_close_for_nobody(
 def test_the_room_is_plenty_unless_told_otherwise(connection: FailableConnection) -> None:
     async def admit() -> None:
         assert (
-            await make(connection, InlineFlush()).commit(change(thing("a"), is_new_work=True))
+            await make(connection, InlineRunner()).commit(change(thing("a"), is_new_work=True))
             is None
         )
 

@@ -3,13 +3,13 @@
 import pytest
 
 from tenure.core.errors import Defect
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.ports.store import PreparedGuard, PreparedWrite
 from tenure.sqlite.statements import Statements
 
 PAIR = ("left", "right")
 STATEMENTS = Statements(
-    {"pair": Shape(PAIR, ("size", "note")), "other": Shape(("left", "name"), ("size",))}
+    {"pair": TableShape(PAIR, ("size", "note")), "other": TableShape(("left", "name"), ("size",))}
 )
 
 

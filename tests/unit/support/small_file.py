@@ -6,15 +6,15 @@ from typing import Any
 
 import apsw
 
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.ports.store import Change, Drop, Is, Next, Put, Set
-from tenure.sqlite.commit_thread import Done, InlineFlush, Work, run_catching
+from tenure.sqlite.commit_thread import Done, InlineRunner, Work, run_catching
 from tenure.sqlite.committer import Committer
 
 TABLES = {
-    "thing": Shape(("name",), ("size", "note")),
-    "part": Shape(("thing", "number"), ("size",)),
-    "list": Shape(("number",), ("text",)),
+    "thing": TableShape(("name",), ("size", "note")),
+    "part": TableShape(("thing", "number"), ("size",)),
+    "list": TableShape(("number",), ("text",)),
 }
 SCHEMA = """
 CREATE TABLE thing (
@@ -49,7 +49,7 @@ class PausedFlush:
     def close(self) -> None: ...
 
 
-class CountingFlush(InlineFlush):
+class CountingFlush(InlineRunner):
     def __init__(self) -> None:
         self.flushes = 0
 

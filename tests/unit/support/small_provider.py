@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from tenure.core.ids import ResourceKey
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.ports.store import Drop, Put, Row
-from tenure.sqlite.commit_thread import Done, InlineFlush, Work, run_catching
+from tenure.sqlite.commit_thread import Done, InlineRunner, Work, run_catching
 from tenure.sqlite.holdings import Holdings, open_holdings
 from tenure.testing.contracts.store_rows import StoppedClock
 
-TABLES = {"part": Shape(("key", "name"), ("size",))}
+TABLES = {"part": TableShape(("key", "name"), ("size",))}
 OWN = """
 CREATE TABLE part (
     key TEXT NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL CHECK (size < 1000),
@@ -22,7 +22,7 @@ CREATE TABLE part (
 APPLICATION_ID = 7
 
 
-class Failing(InlineFlush):
+class Failing(InlineRunner):
     """A COMMIT that a test can let fail, after or without writing."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Failing(InlineFlush):
 
 
 def open_small_provider(folder: Path, **more: Any) -> Holdings:
-    options: dict[str, Any] = {"flush": InlineFlush(), "application_id": APPLICATION_ID, **more}
+    options: dict[str, Any] = {"flush": InlineRunner(), "application_id": APPLICATION_ID, **more}
     return open_holdings(
         folder / "data" / "it.db",
         migrations=folder / "migrations",

@@ -11,7 +11,7 @@ from tenure.app.agents.views import get_agent_row, holdings_of, key_of
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import audit_line
-from tenure.app.tenancy.tokens import require_owner
+from tenure.app.tenancy.tokens import require_plane_admin
 from tenure.core.agent import PERMISSIONS, AgentState
 from tenure.core.errors import Conflict, ConflictCode
 from tenure.core.roles import Caller, Role, require
@@ -27,7 +27,7 @@ async def rotate(
     The first attempt of a request stores the key that signs at that time.  An attempt after a crash
     rotates away from that key; if another key signs already, it changes nothing.
     """
-    require_owner(caller)
+    require_plane_admin(caller)
     identity = cast(Authorization, plane.providers["identity"])
     audit_row = audit_line(caller, "keys.rotate", target="identity", now=plane.store.now())
     change = Change("", (), (audit_row,))

@@ -25,7 +25,7 @@ from tenure.core.errors import (
     Unavailable,
 )
 from tenure.core.roles import Caller
-from tenure.ports.invoker import Exchange, Invoker, OwnerCheck
+from tenure.ports.invoker import Exchange, Invoker, ListenerCheck
 from tenure.ports.runtime import RuntimeProvider
 
 log = logging.getLogger("tenure.invoke")
@@ -39,7 +39,7 @@ WHAT_FOLLOWS = (
 class Invocation:
     """One admitted invocation; it counts as in flight until the `with` block is left."""
 
-    __slots__ = ("_agent", "_close_event", "_count", "_invoker", "_is_owner", "address")
+    __slots__ = ("_agent", "_close_event", "_count", "_invoker", "_runtime_listens", "address")
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Invocation:
         *,
         agent: str,
         address: str,
-        is_owner: OwnerCheck,
+        runtime_listens: ListenerCheck,
         close_event: asyncio.Event,
         count: ExitStack,
     ) -> None:
@@ -56,7 +56,7 @@ class Invocation:
         """Where the agent's runtime listens: `host:port`."""
         self._invoker = invoker
         self._agent = agent
-        self._is_owner = is_owner
+        self._runtime_listens = runtime_listens
         self._close_event = close_event
         self._count = count
 
@@ -77,7 +77,7 @@ class Invocation:
         if self._invoker is None:
             raise Unavailable("this process does not pass invocations on")
         calling = asyncio.create_task(
-            self._invoker.invoke(self.address, exchange, is_owner=self._is_owner),
+            self._invoker.invoke(self.address, exchange, runtime_listens=self._runtime_listens),
             name="invocation call",
         )
         watching = asyncio.create_task(exchange.watch_caller(), name="invocation caller")
@@ -117,7 +117,7 @@ async def admit(plane: Plane, caller: Caller, name: str) -> Invocation:
         plane.invoker,
         agent=uid,
         address=address,
-        is_owner=partial(is_at, plane, caller, uid, address),
+        runtime_listens=partial(is_at, plane, caller, uid, address),
         close_event=close_event,
         count=count,
     )

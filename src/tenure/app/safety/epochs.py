@@ -29,7 +29,7 @@ from tenure.app.safety.agent_condition import (
 )
 from tenure.app.safety.pause import GENERATIONS_PER_EPOCH
 from tenure.app.tenancy.audit import audit_line
-from tenure.app.tenancy.tokens import TENANT, require_owner
+from tenure.app.tenancy.tokens import TENANT, require_plane_admin
 from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, ConflictCode, ProviderError
 from tenure.core.limits import PAGE_MAX
@@ -281,7 +281,7 @@ class _ReviewCalls:
 
 async def review(plane: Plane, caller: Caller) -> Review:
     """Compare every provider with the store, providers first; nothing is changed."""
-    require_owner(caller)
+    require_plane_admin(caller)
     at_providers: dict[str, dict[str, str]] = {}
     calls = _ReviewCalls()
     for slot in plane.providers:
@@ -365,7 +365,7 @@ async def confirm(
     plane: Plane, caller: Caller, *, idempotency: IdempotentRequest = WITHOUT_KEY
 ) -> None:
     """End the pause, so that operations continue; Conflict if the plane is not paused."""
-    require_owner(caller)
+    require_plane_admin(caller)
     pause = plane.pause
     if pause.must_restart:
         message = f"{pause.why}: it cannot be confirmed in this process"

@@ -7,7 +7,7 @@ from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
 from tenure.app.safety.findings import Sighting
 from tenure.app.tenancy.audit import audit_line
-from tenure.app.tenancy.tokens import require_owner
+from tenure.app.tenancy.tokens import require_plane_admin
 from tenure.core.errors import Conflict, ConflictCode
 from tenure.core.roles import Caller
 from tenure.ports.store import Change
@@ -39,7 +39,7 @@ async def run_reconcilers(
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> Sequence[PassReport]:
     """Run reconcilers now; Conflict `not_leading` if none run here or another process leads."""
-    require_owner(caller)
+    require_plane_admin(caller)
     run_now = plane.reconcile_state.run_now
     if run_now is None:
         message = "no reconciler runs in this process; send the request to the process that leads"

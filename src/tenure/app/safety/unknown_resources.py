@@ -7,7 +7,7 @@ from tenure.app.plane import Plane
 from tenure.app.safety import findings
 from tenure.app.safety.findings import FindingView
 from tenure.app.tenancy.audit import audit_line
-from tenure.app.tenancy.tokens import require_owner
+from tenure.app.tenancy.tokens import require_plane_admin
 from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, ConflictCode, Invalid
 from tenure.core.finding import FindingKind
@@ -34,7 +34,7 @@ async def remove_resource(
     """
     require(caller, Role.ADMIN)
     if tenant and tenant != caller.tenant:
-        require_owner(caller)
+        require_plane_admin(caller)
     row = await findings.get_finding_row(plane, caller, finding)
     slot, key = _subject(plane, row, tenant or caller.tenant)
     if row.resolved_at is not None:

@@ -52,9 +52,11 @@ async def raise_watermark(plane: Plane) -> None:
     raised = Watermark(number, round(plane.store.now(), 3), f"{plane.entropy.bits():x}")
     name = " ".join(map(_text, [raised, *listed][:LISTED_MAX]))
     change = (
-        Change("", (), (plane_rows.put_note(ROW, name),))
+        Change("", (), (plane_rows.put_plane_value(ROW, name),))
         if row is None
-        else Change("", (plane_rows.note_is(ROW, before),), (plane_rows.set_note(ROW, name),))
+        else Change(
+            "", (plane_rows.plane_value_is(ROW, before),), (plane_rows.set_plane_value(ROW, name),)
+        )
     )
     if await plane.store.commit(change) is None:
         await plane.pause.write_watermark(raised)

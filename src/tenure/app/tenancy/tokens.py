@@ -137,7 +137,7 @@ async def revoke_token(
     return view
 
 
-def require_owner(caller: Caller) -> None:
+def require_plane_admin(caller: Caller) -> None:
     """Forbidden unless the caller is an admin of the plane's own tenant."""
     require(caller, Role.ADMIN)
     if caller.tenant != TENANT:

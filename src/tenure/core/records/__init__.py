@@ -33,7 +33,7 @@ from tenure.core.records.operation import (
 from tenure.core.records.outbox import OutboxRecord
 from tenure.core.records.plane import LeaseRecord, PlaneRecord, PlanRecord
 from tenure.core.records.quota import QuotaRecord, ReservationRecord
-from tenure.core.records.table import Shape, columns_of, dict_of, key_of, row_of, table_of
+from tenure.core.records.table import TableShape, columns_of, dict_of, key_of, row_of, table_of
 from tenure.core.records.tenancy import AuditRecord, TenancyRecord, TokenRecord
 
 RECORDS = (
@@ -65,8 +65,8 @@ RECORD_NAMED: dict[str, type[tuple[Any, ...]]] = {
     table_of(record).name: record for record in RECORDS
 }
 """The record types by the names of their tables."""
-TABLES: dict[str, Shape] = {
-    table.name: Shape(table.key, table.columns) for table in map(table_of, RECORDS)
+TABLES: dict[str, TableShape] = {
+    table.name: TableShape(table.key, table.columns) for table in map(table_of, RECORDS)
 }
 """Every table the app may name.  Beside them a store keeps its own: batches and counters."""
 

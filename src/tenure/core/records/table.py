@@ -15,14 +15,14 @@ from tenure.core.errors import Defect
 R = TypeVar("R", bound=tuple[Any, ...])
 
 
-class Shape(NamedTuple):
+class TableShape(NamedTuple):
     """A table: its key columns and its other columns."""
 
     key: tuple[str, ...]
     columns: tuple[str, ...]
 
 
-class TableOfRecord(NamedTuple):
+class RecordTable(NamedTuple):
     """The table of a record type."""
 
     name: str
@@ -39,7 +39,7 @@ class TableOfRecord(NamedTuple):
     """The values that a CHECK allows, for each column that has one."""
 
 
-_TABLES: dict[type[tuple[Any, ...]], TableOfRecord] = {}
+_TABLES: dict[type[tuple[Any, ...]], RecordTable] = {}
 
 
 def row_of(
@@ -58,7 +58,7 @@ def row_of(
         if names[: len(key)] != key:
             raise TypeError(f"the fields of {record.__name__} do not begin with its key {key}")
         types = {name: _bare(hint) for name, hint in hints.items()}
-        _TABLES[record] = TableOfRecord(
+        _TABLES[record] = RecordTable(
             table,
             key,
             names[len(key) :],
@@ -71,7 +71,7 @@ def row_of(
     return declare
 
 
-def table_of(record: type[tuple[Any, ...]]) -> TableOfRecord:
+def table_of(record: type[tuple[Any, ...]]) -> RecordTable:
     """The table whose rows this record type describes; Defect if it was not declared."""
     table = _TABLES.get(record)
     if table is None:

@@ -189,7 +189,7 @@ def listens(address: str) -> bool:
     return True
 
 
-def is_listener(process: str, address: str) -> bool:
+def runtime_listens(process: str, address: str) -> bool:
     """Whether this process listens at the address, according to /proc."""
     sockets: set[str] = set()
     try:

@@ -34,7 +34,7 @@ from tenure.faces.http.table import (
 log = logging.getLogger("tenure.api")
 JSON = (b"content-type", b"application/json")
 PROBLEM = (b"content-type", problems.MEDIA.encode())
-PLAIN = (
+SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
 )
@@ -154,5 +154,7 @@ async def send_problem(send: Send, answer: ProblemAnswer, *, bare: bool = False)
 
 
 async def _send(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, *PLAIN]})
+    await send(
+        {"type": "http.response.start", "status": status, "headers": [*headers, *SECURITY_HEADERS]}
+    )
     await send({"type": "http.response.body", "body": body})

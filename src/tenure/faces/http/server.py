@@ -29,7 +29,7 @@ from tenure.core.errors import Invalid
 from tenure.faces.api import face as api_face
 from tenure.faces.http import openapi, problems
 from tenure.faces.http.bounds import Bounds
-from tenure.faces.http.endpoint import PLAIN, PathEndpoint
+from tenure.faces.http.endpoint import SECURITY_HEADERS, PathEndpoint
 from tenure.faces.http.face import Face
 from tenure.faces.http.protocol import bounded_protocol
 from tenure.faces.http.state import HttpState
@@ -81,7 +81,7 @@ def build(http_state: HttpState, *, faces: Sequence[Face] = FACES) -> Starlette:
         del error  # it can only be a 404, because every path of the table accepts all methods
         http_state.requests["OTHER", "", 404] += 1
         answer = problems.problem("not_found", "there is nothing at this path")
-        headers = {name.decode(): value.decode() for name, value in PLAIN}
+        headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
         return Response(encode(answer.problem), 404, headers, media_type=problems.MEDIA)
 
     app = Starlette(

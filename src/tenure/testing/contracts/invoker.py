@@ -142,7 +142,7 @@ class InvokerContract:
         async def scenario(invoker: Invoker) -> None:
             exchange = RecordedExchange(b"one ", b"two")
             async with runtime_server(hello) as runtime:
-                await invoker.invoke(runtime.address, exchange, is_owner=is_ours)
+                await invoker.invoke(runtime.address, exchange, runtime_listens=is_ours)
                 ((path, _, body),) = runtime.requests
                 assert (path, body) == ("/invocations", b"one two")
                 assert (exchange.status, exchange.body) == (201, b"hello")
@@ -158,7 +158,7 @@ class InvokerContract:
             headers += [(SESSION_HEADER, b"s1"), (custom, b"red")]
             exchange = RecordedExchange(b"{}", headers=headers)
             async with runtime_server(hello) as runtime:
-                await invoker.invoke(runtime.address, exchange, is_owner=is_ours)
+                await invoker.invoke(runtime.address, exchange, runtime_listens=is_ours)
                 ((_, sent, _),) = runtime.requests
                 assert (sent[SESSION_HEADER], sent[custom]) == (b"s1", b"red")
                 assert not sent.keys() & {b"authorization", b"cookie", b"x-other"}
@@ -183,7 +183,7 @@ class InvokerContract:
                 return response
 
             async with runtime_server(stream) as runtime:
-                await invoker.invoke(runtime.address, exchange, is_owner=is_ours)
+                await invoker.invoke(runtime.address, exchange, runtime_listens=is_ours)
                 assert exchange.body == b"first last"
                 await invoker.close()
 
@@ -196,7 +196,7 @@ class InvokerContract:
 
             exchange = RecordedExchange(b"{}")
             async with runtime_server(redirect) as runtime:
-                await invoker.invoke(runtime.address, exchange, is_owner=is_ours)
+                await invoker.invoke(runtime.address, exchange, runtime_listens=is_ours)
                 assert exchange.status == 307
                 assert len(runtime.requests) == 1
                 await invoker.close()
@@ -208,11 +208,11 @@ class InvokerContract:
             async with runtime_server(hello) as runtime:
                 with pytest.raises(RuntimeBroken):
                     await invoker.invoke(
-                        runtime.address, RecordedExchange(b"{}"), is_owner=is_foreign
+                        runtime.address, RecordedExchange(b"{}"), runtime_listens=is_foreign
                     )
                 with pytest.raises(Unavailable):
                     await invoker.invoke(
-                        runtime.address, RecordedExchange(b"{}"), is_owner=nobody_can_tell
+                        runtime.address, RecordedExchange(b"{}"), runtime_listens=nobody_can_tell
                     )
                 assert runtime.requests == []
                 await invoker.close()
@@ -225,9 +225,9 @@ class InvokerContract:
             async with runtime_server(hang_up) as runtime:
                 address = runtime.address
                 with pytest.raises(RuntimeBroken):
-                    await invoker.invoke(address, exchange, is_owner=is_ours)
+                    await invoker.invoke(address, exchange, runtime_listens=is_ours)
             with pytest.raises(RuntimeBroken):  # nobody listens there any more
-                await invoker.invoke(address, exchange, is_owner=is_ours)
+                await invoker.invoke(address, exchange, runtime_listens=is_ours)
             assert not exchange.has_started
             await invoker.close()
 
@@ -244,7 +244,7 @@ class InvokerContract:
             exchange = RecordedExchange(b"{}")
             async with runtime_server(break_off) as runtime:
                 with pytest.raises(RuntimeBroken):
-                    await invoker.invoke(runtime.address, exchange, is_owner=is_ours)
+                    await invoker.invoke(runtime.address, exchange, runtime_listens=is_ours)
                 assert exchange.has_started
                 assert not exchange.has_ended
                 await invoker.close()
@@ -257,7 +257,7 @@ class InvokerContract:
             async with runtime_server(hello) as runtime:
                 for _ in range(2):
                     exchange = RecordedExchange(b"{}")
-                    await invoker.invoke(runtime.address, exchange, is_owner=is_ours)
+                    await invoker.invoke(runtime.address, exchange, runtime_listens=is_ours)
                     assert exchange.has_ended
                     await invoker.close()
             await invoker.close()

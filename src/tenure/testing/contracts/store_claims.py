@@ -62,13 +62,13 @@ class ClaimPromises:
         plans = {"a": "old", "b": "new", "c": "newest", "d": "old", "e": "new", "f": "old"}
         await store.commit(change(*(operation(name, plan=plan) for name, plan in plans.items())))
         some = await store.claim(
-            Queue.OPERATIONS, "me", limit=2, but_plans=("new", "newest", "gone")
+            Queue.OPERATIONS, "me", limit=2, except_plans=("new", "newest", "gone")
         )
         assert [one.id for one in some] == ["a", "d"], "what is left takes nobody's place"
         assert await store.find(OperationRecord, ("b",)) == stored_record(
             operation("b", plan="new")
         )
-        rest = await store.claim(Queue.OPERATIONS, "newer", limit=9, but_plans=["old"])
+        rest = await store.claim(Queue.OPERATIONS, "newer", limit=9, except_plans=["old"])
         assert [one.id for one in rest] == ["b", "c", "e"]
 
     @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "WAITING", "COMPENSATING", "STUCK"])

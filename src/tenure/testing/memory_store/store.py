@@ -79,14 +79,14 @@ class MemoryStore:
         """Deliver nothing: a wake hint may be lost, and this store loses each one."""
 
     def claim(
-        self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
+        self, queue: Queue, worker: str, *, limit: int, except_plans: Sequence[str] = ()
     ) -> asyncio.Future[Sequence[ClaimedOperation]]:
         """Claim now, answer on a later turn."""
         future: asyncio.Future[Sequence[ClaimedOperation]] = self._later()
         match queue:
             case Queue.OPERATIONS:
                 now = self.now()
-                answer = self.tables.claim(worker, limit=limit, now=now, but_plans=but_plans)
+                answer = self.tables.claim(worker, limit=limit, now=now, except_plans=except_plans)
                 self._waiting.append((future, answer))
                 return future
             case _ as never:

@@ -151,14 +151,14 @@ class Tables:
         return number
 
     def claim(
-        self, worker: str, *, limit: int, now: float, but_plans: Sequence[str] = ()
+        self, worker: str, *, limit: int, now: float, except_plans: Sequence[str] = ()
     ) -> list[ClaimedOperation]:
         """Give this worker the oldest open operations of workers without a live lease."""
         leases, operations = self.rows["lease"], self.rows["operation"]
         gone: dict[Value, bool] = {}
         ids: list[Key] = []
         for key, row in operations.items():
-            if row["ended_at"] is not None or row["plan"] in but_plans:
+            if row["ended_at"] is not None or row["plan"] in except_plans:
                 continue
             holder = row["worker"]
             if holder not in gone:

@@ -36,7 +36,7 @@ from tenure.ports.store import (
     Store,
 )
 from tenure.sqlite.applier import RESERVE_BYTES
-from tenure.sqlite.commit_thread import InlineFlush
+from tenure.sqlite.commit_thread import InlineRunner
 from tenure.testing import memory_store
 from tenure.testing.contracts.store_prepared import INTENT, JOURNAL, OPERATION, OUTBOX
 from tenure.testing.contracts.store_rows import (
@@ -176,7 +176,7 @@ async def play(store: Store, fill: Any, clock: StoppedClock, story: Any) -> list
                 waiting.append(store.commit(replace(item, id=f"id{number}")))
             else:
                 worker, limit, but = item
-                waiting.append(store.claim(Queue.OPERATIONS, worker, limit=limit, but_plans=but))
+                waiting.append(store.claim(Queue.OPERATIONS, worker, limit=limit, except_plans=but))
         given_back = await asyncio.gather(*waiting, return_exceptions=True)
         answers.extend(
             type(answer) if isinstance(answer, TenureError) else answer for answer in given_back
@@ -207,7 +207,7 @@ def rows_on_disk(path: Path) -> tuple[dict[str, list[Any]], dict[str, int]]:
 async def compare(story: Any, folder: Path) -> None:
     clock, room = StoppedClock(), [0]
     on_disk = sqlite.build(
-        folder / "a.db", clock=clock, flush=InlineFlush(), free_bytes=lambda: room[0]
+        folder / "a.db", clock=clock, flush=InlineRunner(), free_bytes=lambda: room[0]
     )
 
     def fill_disk(full: bool) -> None:

@@ -50,7 +50,7 @@ class Runtime:
         self.called = asyncio.Event()
         self.ended = False
 
-    async def invoke(self, address, exchange, *, is_owner):
+    async def invoke(self, address, exchange, *, runtime_listens):
         exchange.has_started = self.starts
         self.called.set()
         try:
@@ -61,7 +61,7 @@ class Runtime:
             self.ended = True
 
 
-async def is_owner():
+async def runtime_listens():
     return True
 
 
@@ -70,7 +70,7 @@ def invocation_of(runtime, close_event=None):
         runtime,
         agent="a",
         address="nowhere:1",
-        is_owner=is_owner,
+        runtime_listens=runtime_listens,
         close_event=close_event or asyncio.Event(),
         count=ExitStack(),
     )

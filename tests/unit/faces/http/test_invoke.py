@@ -35,7 +35,7 @@ async def pass_on(ask: HttpRequest) -> Stream:
         ask.plane.invoker,
         agent="adder",
         address=ADDRESS,
-        is_owner=is_there,
+        runtime_listens=is_there,
         close_event=asyncio.Event(),
         count=ExitStack(),
     )
@@ -395,7 +395,7 @@ async def nobody_answers() -> bool:
 def test_who_is_not_known_to_be_the_agent_is_told_nothing(
     tmp_path, monkeypatch, answer, code, said
 ):
-    monkeypatch.setattr(aiohttp, "OWNER_SECONDS", 0.1)
+    monkeypatch.setattr(aiohttp, "LISTENER_CHECK_SECONDS", 0.1)
     requests: list[bytes] = []
     heard = asyncio.Event()
 

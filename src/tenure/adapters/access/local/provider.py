@@ -11,16 +11,16 @@ from tenure.adapters.access.local import spec as specs
 from tenure.core.errors import Invalid, Rejected, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import PAGE_MAX
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.ports.access import Grant, GrantKind
 from tenure.ports.provider import Spec
 from tenure.ports.store import Change, Drop, Is, Key, Put, Row, Set
 from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings, Part, differences, revision_guard
 
 TABLES = {
-    "grant": Shape(("subject", "key", "kind", "name"), ("tenant", "granted_by", "at")),
-    "revoked": Shape(("key",), ("generation", "at")),
-    "team_role": Shape(("team", "tenant", "role"), ("at",)),
+    "grant": TableShape(("subject", "key", "kind", "name"), ("tenant", "granted_by", "at")),
+    "revoked": TableShape(("key",), ("generation", "at")),
+    "team_role": TableShape(("team", "tenant", "role"), ("at",)),
 }
 
 

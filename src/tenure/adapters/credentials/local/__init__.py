@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tenure.adapters.credentials.local.provider import TABLES, LocalCredentials
 from tenure.ports.clock import Clock
-from tenure.sqlite.commit_thread import Flush
+from tenure.sqlite.commit_thread import WorkRunner
 from tenure.sqlite.holdings import open_holdings
 from tenure.sqlite.queries import read_queries
 
@@ -19,7 +19,7 @@ def build(
     path: Path | str,
     *,
     clock: Clock,
-    flush: Flush | None = None,
+    flush: WorkRunner | None = None,
     free_bytes: Callable[[], int] | None = None,
 ) -> LocalCredentials:
     """Open the file, creating it if needed, and lock it until `close`.

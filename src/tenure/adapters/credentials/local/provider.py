@@ -11,15 +11,17 @@ from tenure.adapters.credentials.local import spec as specs
 from tenure.core.errors import Invalid, Rejected, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import PAGE_MAX
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.ports.credentials import AudienceRegistration
 from tenure.ports.provider import Spec
 from tenure.ports.store import Below, Change, Is, Key, Put, Row, Set
 from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings, Part, differences
 
 TABLES = {
-    "registration": Shape(("agent", "key", "audience"), ("tenant", "scopes", "ttl_seconds", "at")),
-    "closing": Shape(("agent", "tenant"), ("epoch", "closed", "at")),
+    "registration": TableShape(
+        ("agent", "key", "audience"), ("tenant", "scopes", "ttl_seconds", "at")
+    ),
+    "closing": TableShape(("agent", "tenant"), ("epoch", "closed", "at")),
 }
 EPOCH_MAX = 2**63 - 2
 """The greatest epoch whose successor still fits into a column."""

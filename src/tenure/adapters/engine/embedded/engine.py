@@ -1,7 +1,7 @@
 """Decides when operations move: claims, leases, timers, concurrency limit, recovery, shutdown.
 
 A claimed operation is in exactly one of four states.  It is *active* if a task performs its moves,
-*ready* if it is due and the concurrency limit is reached, *parked* if it waits (it then costs a row
+*ready* if it is due and the concurrency limit is reached, *waiting* if it has no move now (it then costs a row
 and at most a heap entry), and *halted* after a defect, until its retry time has come and it is
 claimed again.  The `MoveExecutor` decides which moves an operation has.
 
@@ -61,7 +61,8 @@ class EmbeddedEngine(Generic[L]):
         self._worker = ""
         self._active: dict[str, ActiveOperation[L]] = {}
         self._ready: OrderedDict[str, tuple[int, L | None]] = OrderedDict()
-        self._parked_tokens: dict[str, int] = {}
+        self._waiting_tokens: dict[str, int] = {}
+        """The fence tokens of waiting operations."""
         self._halted_until: dict[str, float] = {}
         """Operations stopped by a defect, and the time after which each is claimed again."""
         self._defect_counts: dict[str, int] = {}
@@ -102,16 +103,16 @@ class EmbeddedEngine(Generic[L]):
 
     async def _register_worker(self) -> None:
         """Write the lease of a new worker id; operations of the earlier id are claimed again."""
-        writes: list[Put | Drop] = [lease_rows.drop_lease(self._lease)] if self._worker else []
+        writes: list[Put | Drop] = [lease_rows.drop_lease(self._lease_name)] if self._worker else []
         self._worker = uuid7(self._store.now(), self._entropy.bits())
         self._renewed_at = self._clock.monotonic()
         until = self._store.now() + self._settings.lease_ttl_seconds
-        row = LeaseRecord(self._lease, self._worker, token=1, until=until)
+        row = LeaseRecord(self._lease_name, self._worker, token=1, until=until)
         writes.append(lease_rows.put_lease(row))
         await self._store.commit(Change("", (), tuple(writes)))
 
     @property
-    def _lease(self) -> str:
+    def _lease_name(self) -> str:
         return f"worker/{self._worker}"
 
     async def _claim(self) -> None:
@@ -119,14 +120,14 @@ class EmbeddedEngine(Generic[L]):
         limit, unknown_plans = self._settings.claim_max, self._unknown_plans.plans
         while True:
             claimed = await self._store.claim(
-                Queue.OPERATIONS, self._worker, limit=limit, but_plans=unknown_plans
+                Queue.OPERATIONS, self._worker, limit=limit, except_plans=unknown_plans
             )
             now = self._store.now()
             for operation, token, due_at in claimed:
                 if due_at is not None and due_at <= now:
                     self._drive(operation, token, None)
                 else:
-                    self._park(operation, token, due_at)
+                    self._add_waiting(operation, token, due_at)
             if len(claimed) < limit:
                 return
             late = self._clock.monotonic() - self._renewed_at > self._settings.lease_ttl_seconds / 3
@@ -162,7 +163,7 @@ class EmbeddedEngine(Generic[L]):
         await self._claim()
         await self._release_halted()
         for operation, token, _ in await self._store.list_due(self._worker):
-            if operation in self._parked_tokens:
+            if operation in self._waiting_tokens:
                 self._due(operation)
             elif not self._has(operation):
                 self._drive(operation, token, None)
@@ -181,7 +182,7 @@ class EmbeddedEngine(Generic[L]):
                 if task not in uncancellable:
                     task.cancel()
             del self._active[operation]
-            self._fill()
+            self._start_next_ready()
 
     async def _release_halted(self) -> None:
         """Unclaim halted operations whose retry time has come.
@@ -209,7 +210,7 @@ class EmbeddedEngine(Generic[L]):
         """Whether this engine has the operation in any of the four states."""
         return (
             operation in self._active
-            or operation in self._parked_tokens
+            or operation in self._waiting_tokens
             or operation in self._ready
             or operation in self._halted_until
         )
@@ -221,8 +222,8 @@ class EmbeddedEngine(Generic[L]):
         if sent_at - self._renewed_at > ttl * 0.9:
             return False  # paused for too long: another worker may have claimed our work
         until = self._store.now() + ttl
-        guard = lease_rows.lease_has_token(self._lease, 1)
-        change = Change("", (guard,), (lease_rows.extend_lease(self._lease, until),))
+        guard = lease_rows.lease_has_token(self._lease_name, 1)
+        change = Change("", (guard,), (lease_rows.extend_lease(self._lease_name, until),))
         if await self._store.commit(change) is not None:
             return False
         self._renewed_at = sent_at
@@ -232,7 +233,7 @@ class EmbeddedEngine(Generic[L]):
         """After a possibly lost lease: release everything and register as a new worker."""
         log.warning("the lease of worker %s lapsed; starting over as a new worker", self._worker)
         self._ready.clear()
-        self._parked_tokens.clear()
+        self._waiting_tokens.clear()
         self._halted_until.clear()
         self._timers.close()
         for active in self._active.values():
@@ -285,7 +286,7 @@ class EmbeddedEngine(Generic[L]):
         finally:  # also if the task that stops the engine is cancelled
             await self._end_all([task for task in tasks if not task.done()])
         try:
-            await self._store.commit(Change("", (), (lease_rows.drop_lease(self._lease),)))
+            await self._store.commit(Change("", (), (lease_rows.drop_lease(self._lease_name),)))
         except StoreError as error:
             log.warning("cannot drop the lease: %s; it will expire", error)
         except BaseException as error:
@@ -309,7 +310,7 @@ class EmbeddedEngine(Generic[L]):
                 active.pulse.set()
             if interrupt and active.handle is not None:
                 self._executor.interrupt(active.handle)
-        elif operation in self._parked_tokens:
+        elif operation in self._waiting_tokens:
             self._due(operation)
         elif operation in self._halted_until:
             self._halted_until[operation] = self._clock.monotonic()
@@ -353,12 +354,12 @@ class EmbeddedEngine(Generic[L]):
     # --- moving operations -----------------------------------------------------------------------
 
     def _due(self, operation: str) -> None:
-        self._drive(operation, self._parked_tokens[operation], None)
+        self._drive(operation, self._waiting_tokens[operation], None)
 
     def _drive(self, operation: str, token: int, handle: L | None) -> None:
         if not self._open:
             return
-        if self._parked_tokens.pop(operation, None) is not None:
+        if self._waiting_tokens.pop(operation, None) is not None:
             self._timers.forget(operation)
         before = self._active.get(operation)
         if before is not None and not before.task.done():
@@ -376,14 +377,15 @@ class EmbeddedEngine(Generic[L]):
         self._active[operation] = active
         active.task = self._loop.create_task(self._run(operation, active))
 
-    def _park(self, operation: str, token: int, wake_at: float | None) -> None:
+    def _add_waiting(self, operation: str, token: int, wake_at: float | None) -> None:
+        """The operation waits until this time, or only for a signal."""
         if self._open:
-            self._parked_tokens[operation] = token
+            self._waiting_tokens[operation] = token
             if wake_at is not None:
                 self._timers.set(operation, wake_at)
 
     async def _run(self, operation: str, active: ActiveOperation[L]) -> None:
-        """Move one operation until it ends, parks or is lost; then start one that is ready."""
+        """Move one operation until it ends, waits or is lost; then start one that is ready."""
         moves_left: Moves | None = None
         executor, load = self._executor, self._unknown_plans.load
         try:
@@ -420,21 +422,21 @@ class EmbeddedEngine(Generic[L]):
         finally:
             if self._active.get(operation) is active:
                 del self._active[operation]
-                self._fill()
+                self._start_next_ready()
         if moves_left is not None and active.handle is not None:
             self._settle(operation, active.handle, moves_left)
 
-    def _fill(self) -> None:
+    def _start_next_ready(self) -> None:
         """Start the oldest ready operation, now that the concurrency limit allows it."""
         if self._ready and self._open:
             operation, (token, handle) = self._ready.popitem(last=False)
             self._drive(operation, token, handle)
 
     def _settle(self, operation: str, handle: L, moves_left: Moves) -> None:
-        """Park an operation that has no move now, and notify its waiters if it has settled."""
+        """Let an operation without a move wait, and notify its waiters if it has settled."""
         state = handle.state
         if state not in OPERATION.final:
-            self._park(operation, handle.token, moves_left.wake_at)
+            self._add_waiting(operation, handle.token, moves_left.wake_at)
         if state in ENDED_OR_STUCK:
             self._waiters.notify(operation, state)
 

@@ -39,6 +39,6 @@ async def find_or_name_queue(store: Store, entropy: Entropy) -> str:
     If two processes store a name at the same time, both use the first.
     """
     name = await find_queue(store.find) or f"tenure-{entropy.secret()[:6].hex()}"
-    refusal = await store.commit(Change("", (), (plane_rows.put_note(QUEUE_KEY, name),)))
+    refusal = await store.commit(Change("", (), (plane_rows.put_plane_value(QUEUE_KEY, name),)))
     first = None if refusal is None else refusal.found(PlaneRecord)
     return name if first is None else first.name

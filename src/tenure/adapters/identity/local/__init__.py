@@ -17,7 +17,7 @@ from tenure.core.egress import is_loopback
 from tenure.core.errors import Invalid
 from tenure.home.key_file import make_key, read_key
 from tenure.ports.clock import Clock
-from tenure.sqlite.commit_thread import Flush
+from tenure.sqlite.commit_thread import WorkRunner
 from tenure.sqlite.holdings import open_holdings
 from tenure.sqlite.queries import read_queries
 
@@ -42,7 +42,7 @@ def build(
     *,
     issuer: str,
     clock: Clock,
-    flush: Flush | None = None,
+    flush: WorkRunner | None = None,
     token_seconds: float = TOKEN_SECONDS,
     epoch: Callable[[], int] = lambda: 1,
 ) -> LocalIdentity:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tenure.core.errors import Invalid
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.ports.identity import Document
 from tenure.ports.provider import Spec
 from tenure.ports.store import Row, Value
 
-CLIENT = Shape(
+CLIENT = TableShape(
     ("id",),
     ("tenant", "agent", "name", "scopes", "audiences", "grants", "jwks", "jwks_from", "asked",
      "edition", "made_at"),

@@ -14,12 +14,12 @@ from hashlib import sha256
 from tenure.adapters.identity.local import clients
 from tenure.core.errors import Invalid, Unavailable
 from tenure.core.ids import ResourceKey
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.ports.identity import REGISTER_PATH, Document, Invitation, OAuthError, OAuthRefusal
 from tenure.ports.store import Change, Is, Put, Row, Set, Value
 from tenure.sqlite.holdings import ATTEMPTS_MAX, PRESENT, Holdings, revision_guard
 
-PERMIT = Shape(("client",), ("kind", "hash", "until"))
+PERMIT = TableShape(("client",), ("kind", "hash", "until"))
 INVITATION, REGISTRATION = "invitation", "registration"
 PERMIT_SECONDS = 300.0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tenure.core.errors import Invalid, StoreError, Unavailable
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.home.key_file import read_key
 from tenure.ports.store import Change, Drop, Is, Put, Set
 from tenure.sqlite.holdings import Holdings
@@ -19,7 +19,7 @@ from tenure.sqlite.holdings import Holdings
 if TYPE_CHECKING:
     from tenure.adapters.identity.local import jose
 
-SIGNER = Shape(("kid",), ("state", "public", "sealed", "made_at", "until"))
+SIGNER = TableShape(("kid",), ("state", "public", "sealed", "made_at", "until"))
 NEXT, CURRENT, PREVIOUS = "NEXT", "CURRENT", "PREVIOUS"
 TOKEN_SECONDS_MAX = 900.0
 """Maximum lifetime of a token; for so long a key still verifies after its last signature."""

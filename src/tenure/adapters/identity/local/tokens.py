@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tenure.adapters.identity.local import assertions, clients
 from tenure.adapters.identity.local.signers import Signers
 from tenure.core.errors import Unavailable
-from tenure.core.records.table import Shape
+from tenure.core.records.table import TableShape
 from tenure.ports.identity import (
     ASSERTION_TYPE,
     TOKEN_PATH,
@@ -29,9 +29,9 @@ from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings
 if TYPE_CHECKING:
     from tenure.adapters.identity.local import jose
 
-USED = Shape(("client", "jti"), ("until",))
-REVOKED = Shape(("jti",), ("tenant", "until"))
-EPOCH = Shape(("tenant", "agent"), ("epoch", "closed"))
+USED = TableShape(("client", "jti"), ("until",))
+REVOKED = TableShape(("jti",), ("tenant", "until"))
+EPOCH = TableShape(("tenant", "agent"), ("epoch", "closed"))
 
 TOKEN_SECONDS = 300.0
 SWEEP_EVERY = 16

@@ -15,21 +15,21 @@ from tenure.ports.invoker import (
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
     Exchange,
-    OwnerCheck,
+    ListenerCheck,
 )
 
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 900.0
 """A runtime that sends nothing for this long counts as broken."""
-OWNER_SECONDS = 7.0
-"""How long the owner check of a new connection may take; less than CONNECT_SECONDS."""
+LISTENER_CHECK_SECONDS = 7.0
+"""How long the check of a new connection may take; less than CONNECT_SECONDS."""
 CONNECTIONS_MAX, CONNECTIONS_EACH_MAX = 2_000, 256
 SPACE, DELETE = 0x20, 0x7F
 STATUS_MIN, STATUS_MAX = 200, 599
-_owner_check: ContextVar[OwnerCheck] = ContextVar("owner_check")
+_listener_check: ContextVar[ListenerCheck] = ContextVar("listener_check")
 
 
-class ForeignOwner(Exception):
+class ForeignListener(Exception):
     """Another program has taken the connection; nothing was sent."""
 
 
@@ -43,11 +43,13 @@ class AiohttpInvoker:
         """Import the library, which takes a third of a second, in a thread."""
         await asyncio.to_thread(_library)
 
-    async def invoke(self, address: str, exchange: Exchange, *, is_owner: OwnerCheck) -> None:
+    async def invoke(
+        self, address: str, exchange: Exchange, *, runtime_listens: ListenerCheck
+    ) -> None:
         """Post the request to `/invocations` and pass the response on as it arrives."""
         client = self._client or await self._open()
         library = _library()
-        _owner_check.set(is_owner)
+        _listener_check.set(runtime_listens)
         try:
             async with client.post(
                 f"http://{address}/invocations",
@@ -59,7 +61,7 @@ class AiohttpInvoker:
                 async for piece in response.content.iter_any():
                     await exchange.send(piece)
             await exchange.end()
-        except ForeignOwner as error:
+        except ForeignListener as error:
             raise RuntimeBroken(f"nothing was sent: {error}") from None
         except library.ServerDisconnectedError:
             message = "the agent's runtime closed the connection without an answer (see its log)"
@@ -102,7 +104,7 @@ def _connector_type(library: Any) -> Any:
         async def _create_connection(self, *arguments: Any) -> Any:
             connection = await super()._create_connection(*arguments)
             try:
-                await _refuse_foreign_owner()
+                await _refuse_foreign_listener()
             except BaseException:
                 connection.close()
                 raise
@@ -111,16 +113,16 @@ def _connector_type(library: Any) -> Any:
     return CheckedConnector
 
 
-async def _refuse_foreign_owner() -> None:
+async def _refuse_foreign_listener() -> None:
     try:
-        async with asyncio.timeout(OWNER_SECONDS):
-            is_owner = await _owner_check.get()()
+        async with asyncio.timeout(LISTENER_CHECK_SECONDS):
+            runtime_listens = await _listener_check.get()()
     except (TenureError, TimeoutError) as error:
-        why = str(error) or f"its provider has not answered for {OWNER_SECONDS:.0f} s"
+        why = str(error) or f"its provider has not answered for {LISTENER_CHECK_SECONDS:.0f} s"
         message = f"nothing was sent: the owner of the agent's address is not known ({why})"
         raise Unavailable(f"{message}; try again") from None
-    if not is_owner:
-        raise ForeignOwner("another program listens at the agent's address")
+    if not runtime_listens:
+        raise ForeignListener("another program listens at the agent's address")
 
 
 def _request_headers(exchange: Exchange) -> list[tuple[str, str]]:

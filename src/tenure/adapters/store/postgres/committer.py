@@ -120,7 +120,8 @@ class PostgresCommitter:
         self._start_is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._drained: asyncio.Future[None] | None = None
-        self._refusal: Callable[[], BaseException] | None = None
+        self._end_error: Callable[[], BaseException] | None = None
+        """Makes the error of every later request: the store is closed, or an outcome is unknown."""
         self._on_durable = on_durable
         self.on_wake_hint: Callable[[WakeHint], None] = lambda _: None
         """Called with the wake hint of every committed change."""
@@ -131,8 +132,8 @@ class PostgresCommitter:
         """Apply the change; the future resolves when it is durable, or with the refusal."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[CommitRefusal | None] = loop.create_future()
-        if self._refusal is not None:
-            future.set_exception(self._refusal())
+        if self._end_error is not None:
+            future.set_exception(self._end_error())
             return future
         try:
             parts = ChangeParts(change)
@@ -145,8 +146,8 @@ class PostgresCommitter:
     def run(self, work: ExclusiveWork) -> asyncio.Future[Any]:
         """Run `work` after everything handed in before it, and before anything later."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self._refusal is not None:
-            future.set_exception(self._refusal())
+        if self._end_error is not None:
+            future.set_exception(self._end_error())
             return future
         self._enqueue(CommitItem(future, None, work))
         return future
@@ -169,8 +170,8 @@ class PostgresCommitter:
 
     async def close(self) -> None:
         """Finish the changes handed in so far and refuse later ones."""
-        if self._refusal is None:
-            self._refusal = _store_closed
+        if self._end_error is None:
+            self._end_error = _store_closed
         if not self._is_idle():
             if self._drained is None:
                 self._drained = asyncio.get_running_loop().create_future()
@@ -362,11 +363,11 @@ class PostgresCommitter:
 
     def _fail_for_good(self, unknown: CommitUnknown) -> None:
         """Refuse everything after a commit with an unknown outcome."""
-        self._refusal = partial(type(unknown), str(unknown))
+        self._end_error = partial(type(unknown), str(unknown))
         waiting, self._waiting = [*self._locked_items, *self._waiting], deque()
         self._locked_items.clear()
         for item in waiting:
-            _answer(item.future, self._refusal())
+            _answer(item.future, self._end_error())
 
 
 async def _write(

@@ -56,22 +56,22 @@ class PostgresStore:
         self._background.listen(on_wake_hint)
 
     def claim(
-        self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
+        self, queue: Queue, worker: str, *, limit: int, except_plans: Sequence[str] = ()
     ) -> asyncio.Future[Sequence[ClaimedOperation]]:
         """Claim alone, after all earlier changes: its rows are not known in advance."""
         match queue:
             case Queue.OPERATIONS:
-                return self._committer.run(self._claim_work(worker, limit, list(but_plans)))
+                return self._committer.run(self._claim_work(worker, limit, list(except_plans)))
             case _ as never:
                 assert_never(never)
 
-    def _claim_work(self, worker: str, limit: int, but_plans: list[str]) -> ExclusiveWork:
+    def _claim_work(self, worker: str, limit: int, except_plans: list[str]) -> ExclusiveWork:
         async def run(session: Session, name: str) -> list[ClaimedOperation]:
             session.mark_commit_sent()
             now = self.now()
             lease_time = None if self._uses_server_time else now
             rows = await session.connection.fetch(
-                self._queries["claim"], worker, now, limit, name, lease_time, but_plans
+                self._queries["claim"], worker, now, limit, name, lease_time, except_plans
             )
             return sorted(ClaimedOperation(*row) for row in rows)
 

@@ -9,7 +9,7 @@ from tenure.adapters.store.sqlite.store import SqliteStore
 from tenure.core.errors import StoreError
 from tenure.core.records import TABLES
 from tenure.ports.clock import Clock
-from tenure.sqlite.commit_thread import Flush, FlushThread, InlineFlush
+from tenure.sqlite.commit_thread import InlineRunner, ThreadRunner, WorkRunner
 from tenure.sqlite.committer import Committer
 from tenure.sqlite.gate import open_file
 from tenure.sqlite.migrations import read_migrations
@@ -24,8 +24,8 @@ def build(
     path: Path | str,
     *,
     clock: Clock,
-    flush: Flush | None = None,
-    read_thread: Flush | None = None,
+    flush: WorkRunner | None = None,
+    read_thread: WorkRunner | None = None,
     free_bytes: Callable[[], int] | None = None,
     on_durable: Callable[[], None] | None = None,
 ) -> SqliteStore:
@@ -41,8 +41,10 @@ def build(
         queries = read_queries(_HERE / "queries")
         file.writer.execute(queries["drop_worker_leases"])
         if read_thread is None:
-            read_thread = FlushThread(f"read {file.path.name}") if flush is None else InlineFlush()
-        flush = FlushThread(f"commit {file.path.name}") if flush is None else flush
+            read_thread = (
+                ThreadRunner(f"read {file.path.name}") if flush is None else InlineRunner()
+            )
+        flush = ThreadRunner(f"commit {file.path.name}") if flush is None else flush
         file.writer.execute(queries["lapse_leader_leases"])
         committer = Committer(
             file.writer,

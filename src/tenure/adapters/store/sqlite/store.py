@@ -32,7 +32,7 @@ from tenure.ports.store import (
     WakeHint,
 )
 from tenure.sqlite.applier import RESERVE_BYTES
-from tenure.sqlite.commit_thread import Flush
+from tenure.sqlite.commit_thread import WorkRunner
 from tenure.sqlite.committer import Committer
 from tenure.sqlite.copy import copy_file
 from tenure.sqlite.gate import OpenFile
@@ -53,8 +53,8 @@ class SqliteStore:
         queries: dict[str, str],
         *,
         clock: Clock,
-        flush: Flush,
-        read_thread: Flush,
+        flush: WorkRunner,
+        read_thread: WorkRunner,
     ) -> None:
         self.now = clock.now
         self.commit = committer.commit
@@ -72,10 +72,10 @@ class SqliteStore:
         """Do nothing: no other process uses the file."""
 
     def claim(
-        self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
+        self, queue: Queue, worker: str, *, limit: int, except_plans: Sequence[str] = ()
     ) -> Future[Sequence[ClaimedOperation]]:
         """Claim inside a batch of the committer, so that reads and writes share a transaction."""
-        excluded = json.dumps(list(but_plans))
+        excluded = json.dumps(list(except_plans))
         match queue:
             case Queue.OPERATIONS:
                 return self._committer.run(
@@ -85,13 +85,13 @@ class SqliteStore:
                 assert_never(never)
 
     def _claim(
-        self, cursor: apsw.Cursor, worker: str, limit: int, but_plans: str
+        self, cursor: apsw.Cursor, worker: str, limit: int, except_plans: str
     ) -> list[ClaimedOperation]:
         now = self.now()
         dead_workers = cursor.execute(self._queries["dead_workers"], {"now": now}).fetchall()
         ids: list[str] = []
         for (dead,) in dead_workers:
-            bindings = {"worker": dead, "limit": limit, "but_plans": but_plans}
+            bindings = {"worker": dead, "limit": limit, "except_plans": except_plans}
             found = cursor.execute(self._queries["open_of_worker"], bindings)
             ids.extend(name for (name,) in found)
         if not ids:

@@ -23,7 +23,7 @@ async def list_audit(request: HttpRequest) -> schemas.AuditEntries:
 
 async def verify_audit(request: HttpRequest) -> schemas.AuditVerdict:
     """Verify the chain, which covers all tenants; only for admins of the tenant `default`."""
-    tokens.require_owner(request.caller)
+    tokens.require_plane_admin(request.caller)
     verdict = await audit.verify(request.plane, head=cast(schemas.VerifyAudit, request.query).head)
     broken = verdict.broken
     return schemas.AuditVerdict(

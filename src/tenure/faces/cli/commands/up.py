@@ -212,7 +212,7 @@ def _start(options: UpOptions) -> None:
 def _home_in_use(home: Path, error: StoreLocked) -> CommandExit:
     """The error for a home in use: who uses it and, if it is a server, its address."""
     address = where.first_listening(where.addresses(home))
-    if not where.is_listener(error.holder, address):
+    if not where.runtime_listens(error.holder, address):
         return CommandExit(Exit.FAILED, str(error))
     return CommandExit(
         Exit.FAILED,

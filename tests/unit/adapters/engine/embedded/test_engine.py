@@ -1,4 +1,4 @@
-"""When operations are moved: queued, driven, parked, woken, handed over by whom or by nobody."""
+"""When operations are moved: queued, driven, waiting, woken, handed over by whom or by nobody."""
 
 import asyncio
 
@@ -135,13 +135,13 @@ async def test_what_is_driven_or_parked_already_is_not_taken_again(cluster):
     handle = process.engine._active[name].handle
     process.engine.execute(handle)
     await asyncio.sleep(1)
-    assert name in process.engine._parked_tokens
+    assert name in process.engine._waiting_tokens
     process.engine.execute(handle)
     await asyncio.sleep(5)
     assert len(do.calls) == 1
 
 
-# ------------------------------------------------------------------------------------------- parked
+# ------------------------------------------------------------------------------------------ waiting
 
 
 @virtual_time_test
@@ -168,7 +168,7 @@ async def test_a_wake_comes_before_the_timer_and_the_timer_then_finds_nobody(clu
     process.engine.wake(name)
     await asyncio.sleep(1)
     assert len(ask.calls) == 1, "it is not due, whoever looks"
-    assert name in process.engine._parked_tokens
+    assert name in process.engine._waiting_tokens
     await asyncio.sleep(4)
     assert len(ask.calls) == 2
 
@@ -217,7 +217,7 @@ async def test_what_is_woken_for_nothing_parks_again(cluster):
     store.after["load"] = [wake]
     process.engine.wake(name)
     await asyncio.sleep(0.1)
-    assert name in process.engine._parked_tokens
+    assert name in process.engine._waiting_tokens
     assert len(ask.calls) == 1
 
 

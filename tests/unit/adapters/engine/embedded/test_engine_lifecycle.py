@@ -84,7 +84,9 @@ async def test_an_engine_that_starts_over_leaves_its_calls_and_looks_first(clust
     name = await accept(process.plane, "one")
     queued = await accept(process.plane, "linear")
     await asyncio.sleep(0.1)
-    await cluster.disk.observer().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
+    await cluster.disk.observer().commit(
+        Change("", (), (Drop("lease", (process.engine._lease_name,)),))
+    )
     await asyncio.sleep(2.5)
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (len(do.calls), len(look.calls)) == (1, 1)
@@ -113,7 +115,9 @@ async def test_a_call_that_ends_late_is_awaited_before_the_new_worker_makes_its_
     process = await cluster.start()
     name = await accept(process.plane, "one")
     await asyncio.sleep(0.1)
-    await cluster.disk.observer().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
+    await cluster.disk.observer().commit(
+        Change("", (), (Drop("lease", (process.engine._lease_name,)),))
+    )
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert seen == ["do begins", "do ends", "look"]
     assert "1 cancelled calls have not ended" in caplog.text
@@ -171,19 +175,19 @@ async def test_what_is_accepted_while_the_worker_starts_over_is_moved_under_one_
         starting.set()
         await go_on.wait()
 
-    await cluster.disk.observer().commit(Change("", (), (Drop("lease", (engine._lease,)),)))
+    await cluster.disk.observer().commit(Change("", (), (Drop("lease", (engine._lease_name,)),)))
     cluster.stores[0].before["commit"] = [starting.wait, starting.wait, renew, enlist]
     accepting = [asyncio.create_task(accept(plane, plan)) for plan in ("polls", "hangs")]
     await starting.wait()
     assert engine.worker not in ("", worker)
     names = [await task for task in accepting]
     await asyncio.sleep(0.1)
-    assert names[0] in engine._parked_tokens
+    assert names[0] in engine._waiting_tokens
     old = engine._active[names[1]].task
     go_on.set()
     await asyncio.sleep(0.1)
     assert old.cancelled()
-    assert engine._parked_tokens == {names[0]: 2}
+    assert engine._waiting_tokens == {names[0]: 2}
     for name in names:
         assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
         row = (await plane.store.load(name)).operation
@@ -217,7 +221,7 @@ async def test_what_is_claimed_at_a_start_is_claimed_in_portions(cluster):
             ).state is OperationState.WAITING
         for name in ready:
             assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
-        assert len(process.engine._parked_tokens) == 7
+        assert len(process.engine._waiting_tokens) == 7
         await process.stop()
 
 
@@ -291,7 +295,7 @@ async def test_a_stopped_engine_takes_wakes_and_parks_nothing(cluster):
     handle = await process.engine._executor.load(name, 1)
     await process.engine.stop()
     await process.engine.stop()
-    process.engine._parked_tokens.clear()
+    process.engine._waiting_tokens.clear()
     process.engine.execute(handle)
     process.engine.wake(name)
     process.engine.wake("no-such-operation")

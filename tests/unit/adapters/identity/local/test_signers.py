@@ -21,7 +21,7 @@ from tenure.core.errors import (
 )
 from tenure.home.key_file import KEY_BYTES
 from tenure.ports.provider import Presence
-from tenure.sqlite.commit_thread import Done, InlineFlush, Work
+from tenure.sqlite.commit_thread import Done, InlineRunner, Work
 from tenure.testing.contracts.identity_client import START, key
 from tenure.testing.contracts.store_rows import StoppedClock
 
@@ -33,7 +33,7 @@ def on(path: Path, scenario: Callable[[LocalIdentity], Awaitable[None]], flush=N
 
     async def main() -> None:
         clock = StoppedClock(START)
-        local = build(path, issuer=ISSUER, clock=clock, flush=flush or InlineFlush())
+        local = build(path, issuer=ISSUER, clock=clock, flush=flush or InlineRunner())
         try:
             await scenario(local)
         finally:
@@ -190,7 +190,7 @@ class Failing:
         error = OSError("no disk") if self.fails else None
         self.fails = False
         if error is None:
-            InlineFlush()(work, on_done)
+            InlineRunner()(work, on_done)
         else:
             asyncio.get_running_loop().call_soon(on_done, error)
 
@@ -223,7 +223,7 @@ def test_a_rotation_that_was_carried_out_all_the_same_is_seen(tmp_path):
 def test_a_key_that_is_over_verifies_nothing_and_goes_with_the_next_rotation(tmp_path):
     async def main() -> None:
         clock = StoppedClock(START)
-        local = build(tmp_path / "identity.db", issuer=ISSUER, clock=clock, flush=InlineFlush())
+        local = build(tmp_path / "identity.db", issuer=ISSUER, clock=clock, flush=InlineRunner())
         old = (await local._signers.ready()).kid
         await local.rotate()
         loaded = await local._signers.ready()

@@ -13,7 +13,7 @@ from tenure.adapters.identity.local import LocalIdentity, build, jose
 from tenure.core.errors import Invalid, Rejected
 from tenure.ports.identity import OAuthError, OAuthRefusal, TokenRequester
 from tenure.ports.provider import Presence
-from tenure.sqlite.commit_thread import Done, InlineFlush, Work
+from tenure.sqlite.commit_thread import Done, InlineRunner, Work
 from tenure.testing.contracts import identity_client as identity
 from tenure.testing.contracts.identity_client import ADMIN, IdentityCase, client, key, word
 from tenure.testing.contracts.store_rows import StoppedClock
@@ -25,7 +25,7 @@ def serve(tmp_path, scenario: Callable[[IdentityCase], Awaitable[None]], flush=N
     async def main() -> None:
         clock = StoppedClock(identity.START)
         path = tmp_path / "identity.db"
-        local = build(path, issuer=ISSUER, clock=clock, flush=flush or InlineFlush())
+        local = build(path, issuer=ISSUER, clock=clock, flush=flush or InlineRunner())
         await scenario(IdentityCase(local, clock))
         await local.close()
 
@@ -87,12 +87,12 @@ class PausedDisk:
         if self.holds:
             self.kept.append((work, on_done))
         else:
-            InlineFlush()(work, on_done)
+            InlineRunner()(work, on_done)
 
     def let_go(self) -> None:
         self.holds = False
         for work, done in self.kept:
-            InlineFlush()(work, done)
+            InlineRunner()(work, done)
 
     def close(self) -> None:
         """Nothing is held."""

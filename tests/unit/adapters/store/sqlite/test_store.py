@@ -10,7 +10,7 @@ import pytest
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.store import sqlite
 from tenure.core.errors import StoreClosed, StoreError
-from tenure.sqlite.commit_thread import Flush
+from tenure.sqlite.commit_thread import WorkRunner
 from tenure.testing.contracts.store_rows import scenario
 from tests.unit.support.small_file import PausedFlush, run_ready_tasks
 
@@ -19,7 +19,7 @@ OWNERS = [("a" * 32, 1)]
 
 @asynccontextmanager
 async def open_store(
-    path: Path, read_thread: Flush | None = None
+    path: Path, read_thread: WorkRunner | None = None
 ) -> AsyncIterator[sqlite.SqliteStore]:
     store = sqlite.build(path, clock=SystemClock(), read_thread=read_thread)
     try:

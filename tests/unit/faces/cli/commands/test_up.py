@@ -224,8 +224,8 @@ def test_a_second_plane_in_a_home_is_told_where_the_first_is(tmp_path, capsys):
     assert cli.main(up_here) == 1
     assert "in use by process" in capsys.readouterr().err
     taken.release()
-    assert not where.is_listener(str(os.getpid()), "http://127.0.0.1:1")
-    assert not where.is_listener("unknown", address)
+    assert not where.runtime_listens(str(os.getpid()), "http://127.0.0.1:1")
+    assert not where.runtime_listens("unknown", address)
 
 
 def test_servers_that_announce_themselves_at_once_all_have_their_line(tmp_path, monkeypatch):

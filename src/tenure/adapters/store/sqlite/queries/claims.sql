@@ -16,7 +16,7 @@ WHERE worker IS NOT NULL
 -- The oldest open operations of one worker, except those whose plan is in a JSON list.
 SELECT id
 FROM operation
-WHERE worker = :worker AND ended_at IS NULL AND plan NOT IN (SELECT value FROM json_each(:but_plans))
+WHERE worker = :worker AND ended_at IS NULL AND plan NOT IN (SELECT value FROM json_each(:except_plans))
 ORDER BY id
 LIMIT :limit
 
