@@ -1,9 +1,9 @@
 """Decides when operations move: claims, leases, timers, concurrency limit, recovery, shutdown.
 
 A claimed operation is in exactly one of four states.  It is *active* if a task performs its moves,
-*ready* if it is due and the concurrency limit is reached, *waiting* if it has no move now (it then costs a row
-and at most a heap entry), and *halted* after a defect, until its retry time has come and it is
-claimed again.  The `MoveExecutor` decides which moves an operation has.
+*ready* if it is due and the concurrency limit is reached, *waiting* if it has no move now (it then
+costs a row and at most a heap entry), and *halted* after a defect, until its retry time has come
+and it is claimed again.  The `MoveExecutor` decides which moves an operation has.
 
 A worker has one lease row for all its operations.  The lease is for liveness alone.  A worker that
 has lost its lease cannot write, because every record guards the fence token of the claim.

@@ -1,7 +1,7 @@
 """`AiohttpInvoker`: calls runtimes over HTTP, streaming both ways.
 
-A new connection is checked once: the agent's own runtime must be at its other end.  The owner of a
-connection cannot change later, since an agent that dies closes all of its connections.
+A new connection is checked once: the agent's own runtime must be at its other end.  The other
+end cannot change later, since an agent that dies closes all of its connections.
 """
 
 import asyncio
