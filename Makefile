@@ -59,7 +59,7 @@ format: .venv/test.installed             ## lay out every file as ruff does
 	@$(BIN)/ruff check -q --select I --fix .
 	@$(BIN)/ruff format -q .
 
-# Measured on unit and contract tests, what the gate and a host meet on a real disk, what speaks with a real server,
+# Measured on unit and contract tests, store files and the provider host on a real disk, what speaks with a real server,
 # and a thin crash run: counting branches slows the mass runs threefold.
 MEASURED := tests/unit tests/contract tests/crash tests/real/postgres/test_postgres_ tests/real/temporal/test_temporal \
             $(addprefix tests/real/,store/test_store_gate.py http/test_api.py http/test_oauth.py http/test_floods.py \

@@ -17,7 +17,7 @@ import apsw
 import meter
 
 from tenure.settings import Settings
-from tenure.sqlite.gate import PAGE_BYTES
+from tenure.sqlite.durable_file import PAGE_BYTES
 
 SCHEMA = """
 CREATE TABLE operation(id TEXT PRIMARY KEY, plan TEXT, state INT, input BLOB, changed_at REAL)

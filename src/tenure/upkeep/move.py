@@ -23,7 +23,7 @@ from tenure.core.records import TABLES
 from tenure.home.epoch_file import EpochFile
 from tenure.ports.store import Key, Value
 from tenure.sqlite import location
-from tenure.sqlite.gate import OpenFile, open_file
+from tenure.sqlite.durable_file import OpenFile, open_file
 from tenure.upkeep.backup import Report
 from tenure.upkeep.homes import HomeFile
 

@@ -20,7 +20,7 @@ from tenure.home.epoch_file import EpochFile
 from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.ports.epoch import Memo
 from tenure.sqlite.copy import copy_file_blocking
-from tenure.sqlite.gate import open_file
+from tenure.sqlite.durable_file import open_file
 from tenure.sqlite.location import Lock
 from tenure.upkeep import backup
 from tenure.upkeep.backup import Manifest, Report

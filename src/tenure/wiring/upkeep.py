@@ -9,9 +9,9 @@ from tenure.core.plan import Plan
 from tenure.home.shared_settings import SharedSettingsFile
 from tenure.plans.agents.lifecycle import PLANS
 from tenure.ports.plane_rows import HOME_ROW
-from tenure.sqlite.gate import APPLICATION_ID
-from tenure.sqlite.holdings import provider_migrations
+from tenure.sqlite.durable_file import APPLICATION_ID
 from tenure.sqlite.migrations import read_migrations
+from tenure.sqlite.resource_file import provider_migrations
 from tenure.upkeep.backup import Report
 from tenure.upkeep.homes import STORE, HomeFile
 from tenure.upkeep.move import TableComparison, move

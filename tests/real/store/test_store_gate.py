@@ -1,4 +1,4 @@
-"""The gate on real files, real locks and a real read-only disk.
+"""`durable_file` on real files, real locks and a real read-only disk.
 
 Goal: every file that must not be used is refused with a sentence, and not one byte of it changes.
 Method: make such a file, remember every byte beside it, try to open it, compare.
@@ -30,7 +30,7 @@ from tenure.core.errors import (
 )
 from tenure.core.records import LeaseRecord
 from tenure.ports.store import Change, Put, Row
-from tenure.sqlite import gate, location
+from tenure.sqlite import durable_file, location
 from tenure.sqlite.migrations import Migration
 from tenure.testing.contracts.store_rows import StoppedClock
 from tests.real.support.disks import mount_disk
@@ -57,7 +57,7 @@ def refuse(
     """Open it, and see that it is refused with these words and nothing is touched."""
     before = bytes_of(path.parent)
     with pytest.raises(error) as caught:
-        gate.open_file(path, list(migrations))
+        durable_file.open_file(path, list(migrations))
     assert type(caught.value) is error
     for word in (str(path), *words):
         assert word in str(caught.value)
@@ -65,7 +65,7 @@ def refuse(
 
 
 def make(path: Path, *migrations: Migration) -> None:
-    gate.open_file(path, list(migrations)).close()
+    durable_file.open_file(path, list(migrations)).close()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_newer_version_that_is_still_in_the_log_is_refused(tmp_path: Path) -> 
     for path in (tmp_path / "live").iterdir():
         shutil.copy(path, tmp_path / "crashed")
     newer.close()
-    assert location.read_header(tmp_path / "crashed" / "a.db") == (gate.APPLICATION_ID, 1)
+    assert location.read_header(tmp_path / "crashed" / "a.db") == (durable_file.APPLICATION_ID, 1)
     refuse(tmp_path / "crashed" / "a.db", StoreNewer, "version 2")
 
 
@@ -122,7 +122,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_folder_and_a_folder_in_place_of_a_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="There is no folder"):
-        gate.open_file(tmp_path / "missing" / "a.db", [FIRST])
+        durable_file.open_file(tmp_path / "missing" / "a.db", [FIRST])
     (tmp_path / "a.db").mkdir()
     refuse(tmp_path / "a.db", StoreForeign, "is not a file")
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
@@ -188,19 +188,19 @@ def test_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
         f"22 1 0:1 / / rw - ext4 /dev/vda rw\n30 22 0:2 / {tmp_path} rw - {kind} there rw\n"
     )
     with pytest.raises(StoreUnsafe, match=f"network file system .{kind}"):
-        gate.open_file(tmp_path / "a.db", [FIRST], mounts=mounts)
+        durable_file.open_file(tmp_path / "a.db", [FIRST], mounts=mounts)
     assert [path.name for path in tmp_path.iterdir()] == ["mountinfo"]
 
 
 @pytest.mark.parametrize("version", ["3.7.0", "3.40.1", "3.51.0", "3.51.2"])
 def test_a_library_that_loses_commits_is_refused(version: str) -> None:
     with pytest.raises(StoreUnsafe, match=version):
-        gate.check_library(version)
+        durable_file.check_library(version)
 
 
 @pytest.mark.parametrize("version", ["3.6.23", "3.51.3", "3.52.0", "4.0.0"])
 def test_other_libraries_pass(version: str) -> None:
-    gate.check_library(version)
+    durable_file.check_library(version)
 
 
 class Deaf:
@@ -224,10 +224,10 @@ class Deaf:
 )
 def test_settings_are_believed_only_when_read_back(says: dict[str, object], words: str) -> None:
     with pytest.raises(StoreUnsafe, match=words):
-        gate.configure(Deaf(**says))  # type: ignore[arg-type]
+        durable_file.configure(Deaf(**says))  # type: ignore[arg-type]
     memory = apsw.Connection(":memory:")
     with pytest.raises(StoreUnsafe, match="journal mode 'memory'"):
-        gate.configure(memory)
+        durable_file.configure(memory)
     memory.close()
 
 
@@ -235,10 +235,10 @@ def test_settings_are_believed_only_when_read_back(says: dict[str, object], word
 
 HOLDER = """
 import sys, time
-from tenure.sqlite import gate
+from tenure.sqlite import durable_file
 from tenure.sqlite.migrations import Migration
 first = Migration(1, "0001_pre_first", "CREATE TABLE thing (name TEXT PRIMARY KEY)")
-file = gate.open_file(sys.argv[1], [first])
+file = durable_file.open_file(sys.argv[1], [first])
 file.writer.execute("INSERT INTO thing VALUES ('held')")
 print("open", flush=True)
 time.sleep(60)
@@ -254,28 +254,28 @@ def test_a_file_that_another_process_holds_is_refused_until_it_dies(tmp_path: Pa
         refuse(path, StoreLocked, f"process {holder.pid}", "Stop that process")
         (tmp_path / "link.db").symlink_to(path)
         with pytest.raises(StoreLocked):
-            gate.open_file(tmp_path / "link.db", [FIRST])
+            durable_file.open_file(tmp_path / "link.db", [FIRST])
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
-    file = gate.open_file(path, [FIRST])
+    file = durable_file.open_file(path, [FIRST])
     assert file.writer.execute("SELECT name FROM thing").fetchall() == [("held",)]
     file.close()
 
 
 def test_a_file_is_refused_to_a_second_opener_in_the_same_process(tmp_path: Path) -> None:
-    file = gate.open_file(tmp_path / "a.db", [FIRST])
+    file = durable_file.open_file(tmp_path / "a.db", [FIRST])
     refuse(tmp_path / "a.db", StoreLocked, f"process {os.getpid()}")
     file.close()
     make(tmp_path / "a.db", FIRST)
 
 
 def test_a_new_file_is_ours_and_for_our_eyes(tmp_path: Path) -> None:
-    file = gate.open_file(tmp_path / "a.db", [FIRST, SECOND])
+    file = durable_file.open_file(tmp_path / "a.db", [FIRST, SECOND])
     # Read from the main file while it is open: the next start looks there.
     content = (tmp_path / "a.db").read_bytes()
-    assert struct.unpack(">I", content[68:72]) == (gate.APPLICATION_ID,)
-    assert location.read_header(tmp_path / "a.db") == (gate.APPLICATION_ID, 2)
+    assert struct.unpack(">I", content[68:72]) == (durable_file.APPLICATION_ID,)
+    assert location.read_header(tmp_path / "a.db") == (durable_file.APPLICATION_ID, 2)
     for path in tmp_path.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     assert file.writer.pragma("journal_mode") == "wal"
@@ -289,7 +289,7 @@ def test_a_new_file_is_ours_and_for_our_eyes(tmp_path: Path) -> None:
 def test_an_empty_file_is_made_ours(tmp_path: Path) -> None:
     (tmp_path / "a.db").touch()
     make(tmp_path / "a.db", FIRST)
-    assert location.read_header(tmp_path / "a.db") == (gate.APPLICATION_ID, 1)
+    assert location.read_header(tmp_path / "a.db") == (durable_file.APPLICATION_ID, 1)
 
 
 def test_a_full_disk_is_refused_until_there_is_room(disk: Path) -> None:
@@ -298,10 +298,10 @@ def test_a_full_disk_is_refused_until_there_is_room(disk: Path) -> None:
         room = os.statvfs(disk)
         os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)
     with pytest.raises(StoreError, match="Make room"):
-        gate.open_file(disk / "a.db", [FIRST])
+        durable_file.open_file(disk / "a.db", [FIRST])
     os.truncate(ballast, ballast.stat().st_size - 4096)
     with pytest.raises(StoreError, match=r"cannot be opened .*full"):
-        gate.open_file(disk / "a.db", [FIRST])
+        durable_file.open_file(disk / "a.db", [FIRST])
     ballast.unlink()
     make(disk / "a.db", FIRST)
 
@@ -313,14 +313,14 @@ def test_a_file_that_the_system_does_not_open_is_refused(
         raise OSError(24, "Too many open files")
 
     make(tmp_path / "a.db", FIRST)
-    monkeypatch.setattr(gate, "connect", no_more)
+    monkeypatch.setattr(durable_file, "connect", no_more)
     refuse(tmp_path / "a.db", StoreError, "cannot be opened (Too many open files)")
 
 
 def test_an_older_file_is_brought_forward(tmp_path: Path) -> None:
     make(tmp_path / "a.db", FIRST)
     make(tmp_path / "a.db", FIRST, SECOND)
-    assert location.read_header(tmp_path / "a.db") == (gate.APPLICATION_ID, 2)
+    assert location.read_header(tmp_path / "a.db") == (durable_file.APPLICATION_ID, 2)
 
 
 def test_a_migration_that_fails_refuses_the_file_and_keeps_its_records(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_a_migration_that_fails_refuses_the_file_and_keeps_its_records(tmp_path:
 
 
 def test_a_reader_sees_what_is_committed_and_can_write_nothing(tmp_path: Path) -> None:
-    file = gate.open_file(tmp_path / "a.db", [FIRST])
+    file = durable_file.open_file(tmp_path / "a.db", [FIRST])
     reader = file.reader()
     file.writer.execute("BEGIN; INSERT INTO thing VALUES ('a')")
     assert reader.execute("SELECT count(*) FROM thing").get == 0
@@ -352,9 +352,9 @@ def test_an_interrupt_while_opening_lets_go_of_the_file(
     def interrupt(*_args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gate, "configure", interrupt)
+    monkeypatch.setattr(durable_file, "configure", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        gate.open_file(tmp_path / "a.db", [FIRST])
+        durable_file.open_file(tmp_path / "a.db", [FIRST])
     monkeypatch.undo()
     make(tmp_path / "a.db", FIRST)
 

@@ -18,7 +18,7 @@ import pytest
 
 from tenure.adapters.store import sqlite
 from tenure.ports.store import Change, Drop, Put, Set
-from tenure.sqlite import gate
+from tenure.sqlite import durable_file
 from tenure.sqlite.commit_thread import InlineRunner
 from tenure.sqlite.migrations import read_migrations
 from tenure.testing.contracts.store_rows import StoppedClock, event, operation, record
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 COMMITS = 125
 PARTS = 4
 """Cuts are shared out to so many tests."""
-HEADER, FRAME_HEADER, PAGE = 32, 24, gate.PAGE_BYTES
+HEADER, FRAME_HEADER, PAGE = 32, 24, durable_file.PAGE_BYTES
 FRAME = FRAME_HEADER + PAGE
 MIGRATIONS = read_migrations(Path(sqlite.__file__).parent / "migrations")
 
@@ -73,7 +73,7 @@ def commits_after(crashed_file: CrashedFile, log: bytes) -> int:
         Path(f"{path}{end}").unlink(missing_ok=True)
     shutil.copy(crashed_file.folder / "crashed", path)
     Path(f"{path}-wal").write_bytes(log)
-    file = gate.open_file(path, MIGRATIONS)
+    file = durable_file.open_file(path, MIGRATIONS)
     try:
         read = file.reader()
         assert read.pragma("integrity_check") == "ok"

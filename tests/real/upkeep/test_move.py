@@ -23,7 +23,7 @@ from tenure.core.errors import Invalid, StoreError, StoreForeign, StoreLocked
 from tenure.faces.cli import main as cli
 from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.settings import Settings
-from tenure.sqlite.gate import open_file
+from tenure.sqlite.durable_file import open_file
 from tenure.upkeep import move as moving
 from tenure.wiring import files_of_a_home, move_store, run_plane
 

@@ -9,7 +9,7 @@ from tenure.core.ids import ResourceKey
 from tenure.core.records.table import TableShape
 from tenure.ports.store import Drop, Put, Row
 from tenure.sqlite.commit_thread import Done, InlineRunner, Work, run_catching
-from tenure.sqlite.holdings import Holdings, open_holdings
+from tenure.sqlite.resource_file import ResourceFile, open_resource_file
 from tenure.testing.contracts.store_rows import StoppedClock
 
 TABLES = {"part": TableShape(("key", "name"), ("size",))}
@@ -38,9 +38,9 @@ class Failing(InlineRunner):
         asyncio.get_running_loop().call_soon(on_done, error or OSError("the disk said no"))
 
 
-def open_small_provider(folder: Path, **more: Any) -> Holdings:
+def open_small_provider(folder: Path, **more: Any) -> ResourceFile:
     options: dict[str, Any] = {"flush": InlineRunner(), "application_id": APPLICATION_ID, **more}
-    return open_holdings(
+    return open_resource_file(
         folder / "data" / "it.db",
         migrations=folder / "migrations",
         tables=TABLES,
@@ -50,12 +50,12 @@ def open_small_provider(folder: Path, **more: Any) -> Holdings:
 
 
 async def ensure(
-    holdings: Holdings, at: ResourceKey, *names: str, size: object = 1
+    resources: ResourceFile, at: ResourceKey, *names: str, size: object = 1
 ) -> Mapping[str, object]:
     """Ensure a resource with parts of these names."""
 
     def extra_parts(before: Row | None) -> list[Put | Drop]:
-        existing = [] if before is None else names_of(holdings, at)
+        existing = [] if before is None else names_of(resources, at)
         return [
             *(Drop("part", (at.text, name)) for name in existing if name not in names),
             *(
@@ -68,29 +68,32 @@ async def ensure(
     def reference() -> Mapping[str, object]:
         return {"key": at.text}
 
-    return await holdings.ensure(at, {"names": names}, reference=reference, extra_parts=extra_parts)
-
-
-async def remove(holdings: Holdings, at: ResourceKey) -> None:
-    await holdings.remove(
-        at, extra_parts=lambda _: [Drop("part", (at.text, name)) for name in names_of(holdings, at)]
+    return await resources.ensure(
+        at, {"names": names}, reference=reference, extra_parts=extra_parts
     )
 
 
-def names_of(holdings: Holdings, at: ResourceKey) -> list[str]:
-    found = holdings.read("SELECT name FROM part WHERE key = ? ORDER BY name", (at.text,))
+async def remove(resources: ResourceFile, at: ResourceKey) -> None:
+    await resources.remove(
+        at,
+        extra_parts=lambda _: [Drop("part", (at.text, name)) for name in names_of(resources, at)],
+    )
+
+
+def names_of(resources: ResourceFile, at: ResourceKey) -> list[str]:
+    found = resources.read("SELECT name FROM part WHERE key = ? ORDER BY name", (at.text,))
     return [name for (name,) in found]
 
 
 class Things:
     """A minimal provider."""
 
-    def __init__(self, holdings: Holdings) -> None:
-        self._holdings = holdings
-        self.inspect, self.list_owned = holdings.inspect, holdings.list_owned
+    def __init__(self, resources: ResourceFile) -> None:
+        self._resources = resources
+        self.inspect, self.list_owned = resources.inspect, resources.list_owned
 
     async def ensure(self, at: ResourceKey, spec: Mapping[str, object]) -> Mapping[str, object]:
-        return await ensure(self._holdings, at, *spec)
+        return await ensure(self._resources, at, *spec)
 
     async def remove(self, at: ResourceKey) -> None:
-        await remove(self._holdings, at)
+        await remove(self._resources, at)

@@ -15,7 +15,13 @@ from tenure.core.records.table import TableShape
 from tenure.ports.access import Grant, GrantKind
 from tenure.ports.provider import Spec
 from tenure.ports.store import Change, Drop, Is, Key, Put, Row, Set
-from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings, Part, differences, revision_guard
+from tenure.sqlite.resource_file import (
+    ATTEMPTS_MAX,
+    Part,
+    ResourceFile,
+    differences,
+    revision_guard,
+)
 
 TABLES = {
     "grant": TableShape(("subject", "key", "kind", "name"), ("tenant", "granted_by", "at")),
@@ -27,12 +33,12 @@ TABLES = {
 class LocalAccess:
     """Implements `tenure.ports.access.Access` on one file."""
 
-    def __init__(self, holdings: Holdings, queries: Mapping[str, str]) -> None:
-        self._holdings = holdings
+    def __init__(self, resources: ResourceFile, queries: Mapping[str, str]) -> None:
+        self._resources = resources
         self._queries = queries
-        self.inspect = holdings.inspect
-        self.list_owned = holdings.list_owned
-        self.close = holdings.close
+        self.inspect = resources.inspect
+        self.list_owned = resources.list_owned
+        self.close = resources.close
 
     # -------------------------------------------------------------------------- provider methods
 
@@ -41,8 +47,8 @@ class LocalAccess:
         try:
             desired = specs.read(spec)
         except Invalid as error:
-            await self._holdings.refuse(key, str(error))
-        return await self._holdings.ensure(
+            await self._resources.refuse(key, str(error))
+        return await self._resources.ensure(
             key,
             spec,
             reference=lambda: {"subject": key.agent},
@@ -51,17 +57,17 @@ class LocalAccess:
 
     async def remove(self, key: ResourceKey) -> None:
         """Revoke the grants of this key, and burn it."""
-        await self._holdings.remove(key, extra_parts=lambda _: self._clear(key))
+        await self._resources.remove(key, extra_parts=lambda _: self._clear(key))
 
     def _converge(
         self, key: ResourceKey, desired: specs.DesiredGrants, _: Row | None
     ) -> Sequence[Part]:
         """The writes from the current grants to the desired ones, unless they were revoked."""
-        mark = self._holdings.find("revoked", (key.text,))
+        mark = self._resources.find("revoked", (key.text,))
         if mark is not None and mark["generation"] >= key.generation:  # type: ignore[operator]
             return []
         current = self._current(key)
-        at = self._holdings.now()
+        at = self._resources.now()
         rows: dict[Key, Row] = {
             (key.agent, key.text, kind, name): {
                 "tenant": key.tenant,
@@ -79,7 +85,7 @@ class LocalAccess:
         parameters = {"subject": key.agent, "key": key.text, "tenant": key.tenant}
         return {
             (key.agent, key.text, kind, name): {"tenant": key.tenant, "granted_by": granted_by}
-            for kind, name, granted_by in self._holdings.read(
+            for kind, name, granted_by in self._resources.read(
                 self._queries["grants_of_key"], parameters
             )
         }
@@ -89,7 +95,7 @@ class LocalAccess:
     async def check(self, tenant: str, subject: str, *, role: str) -> bool:
         """Read the role by the subject's index."""
         parameters = {"tenant": tenant, "subject": subject, "role": role}
-        return bool(self._holdings.read(self._queries["check_role"], parameters))
+        return bool(self._resources.read(self._queries["check_role"], parameters))
 
     async def list_by_subject(
         self, tenant: str, subject: str, *, after: Grant | None = None, limit: int = PAGE_MAX
@@ -110,7 +116,7 @@ class LocalAccess:
         names = ("after_subject", "after_key", "after_kind", "after_name")
         parameters |= dict(zip(names, last, strict=True))
         parameters["limit"] = max(0, min(limit, PAGE_MAX))
-        rows = self._holdings.read(self._queries[query], parameters)
+        rows = self._resources.read(self._queries[query], parameters)
         return [
             Grant(subject, key, GrantKind(kind), name, granted_by, at)
             for subject, key, kind, name, granted_by, at in rows
@@ -128,7 +134,7 @@ class LocalAccess:
 
     async def _revoke(self, query: str, parameters: Row) -> int:
         for _ in range(ATTEMPTS_MAX):
-            rows = self._holdings.read(self._queries[query], parameters)
+            rows = self._resources.read(self._queries[query], parameters)
             if not rows:
                 return 0
             guards: list[Is] = []
@@ -139,32 +145,32 @@ class LocalAccess:
                 guard, revise = revision_guard({"key": key, "revision": revision})
                 guards.append(guard)
                 writes += [revise, self._note(key, generation)]
-            if await self._holdings.commit(Change("", tuple(guards), tuple(writes))) is None:
+            if await self._resources.commit(Change("", tuple(guards), tuple(writes))) is None:
                 return len(rows)
         raise Unavailable("Too many concurrent changes of these grants: nothing was revoked.")
 
     def _note(self, key: str, generation: int) -> Put | Set:
         """Record that grants of the resource up to this generation stay revoked."""
-        note: Row = {"generation": generation, "at": self._holdings.now()}
-        exists = self._holdings.find("revoked", (key,)) is not None
+        note: Row = {"generation": generation, "at": self._resources.now()}
+        exists = self._resources.find("revoked", (key,)) is not None
         return Set("revoked", (key,), note) if exists else Put("revoked", (key,), note)
 
     async def grant_team_role(self, tenant: str, team: str, *, role: str) -> None:
         """Insert the row, unless it exists."""
-        row: Row = {"at": self._holdings.now()}
+        row: Row = {"at": self._resources.now()}
         put = Put("team_role", self._team_role(tenant, team, role), row)
-        await self._holdings.commit(Change("", (), (put,)))
+        await self._resources.commit(Change("", (), (put,)))
 
     async def revoke_team_role(self, tenant: str, team: str, *, role: str) -> None:
         """Drop the row."""
         drop = Drop("team_role", self._team_role(tenant, team, role))
-        await self._holdings.commit(Change("", (), (drop,)))
+        await self._resources.commit(Change("", (), (drop,)))
 
     async def list_team_roles(self, tenant: str, team: str) -> Sequence[str]:
         """Read all roles of the team; an operator has named each, so there are few."""
         parameters = {"tenant": tenant, "team": team}
         return [
-            role for (role,) in self._holdings.read(self._queries["list_team_roles"], parameters)
+            role for (role,) in self._resources.read(self._queries["list_team_roles"], parameters)
         ]
 
     def _team_role(self, tenant: str, team: str, role: str) -> tuple[str, str, str]:

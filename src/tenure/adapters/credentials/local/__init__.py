@@ -6,8 +6,8 @@ from pathlib import Path
 from tenure.adapters.credentials.local.provider import TABLES, LocalCredentials
 from tenure.ports.clock import Clock
 from tenure.sqlite.commit_thread import WorkRunner
-from tenure.sqlite.holdings import open_holdings
 from tenure.sqlite.queries import read_queries
+from tenure.sqlite.resource_file import open_resource_file
 
 __all__ = ["LocalCredentials", "build"]
 
@@ -27,7 +27,7 @@ def build(
     Raises a StoreError that names the problem; nothing was changed then.
     """
     queries = read_queries(_HERE / "queries")
-    holdings = open_holdings(
+    resources = open_resource_file(
         path,
         migrations=_HERE / "migrations",
         tables=TABLES,
@@ -36,4 +36,4 @@ def build(
         flush=flush,
         free_bytes=free_bytes,
     )
-    return LocalCredentials(holdings, queries)
+    return LocalCredentials(resources, queries)

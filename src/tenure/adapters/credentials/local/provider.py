@@ -15,7 +15,7 @@ from tenure.core.records.table import TableShape
 from tenure.ports.credentials import AudienceRegistration
 from tenure.ports.provider import Spec
 from tenure.ports.store import Below, Change, Is, Key, Put, Row, Set
-from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings, Part, differences
+from tenure.sqlite.resource_file import ATTEMPTS_MAX, Part, ResourceFile, differences
 
 TABLES = {
     "registration": TableShape(
@@ -30,12 +30,12 @@ EPOCH_MAX = 2**63 - 2
 class LocalCredentials:
     """Implements `tenure.ports.credentials.Credentials` on one file."""
 
-    def __init__(self, holdings: Holdings, queries: Mapping[str, str]) -> None:
-        self._holdings = holdings
+    def __init__(self, resources: ResourceFile, queries: Mapping[str, str]) -> None:
+        self._resources = resources
         self._queries = queries
-        self.inspect = holdings.inspect
-        self.list_owned = holdings.list_owned
-        self.close = holdings.close
+        self.inspect = resources.inspect
+        self.list_owned = resources.list_owned
+        self.close = resources.close
 
     # -------------------------------------------------------------------------- provider methods
 
@@ -44,8 +44,8 @@ class LocalCredentials:
         try:
             desired = specs.read(spec)
         except Invalid as error:
-            await self._holdings.refuse(key, str(error))
-        return await self._holdings.ensure(
+            await self._resources.refuse(key, str(error))
+        return await self._resources.ensure(
             key,
             spec,
             reference=lambda: {"agent": key.agent},
@@ -54,7 +54,7 @@ class LocalCredentials:
 
     async def remove(self, key: ResourceKey) -> None:
         """Remove the registrations of this key, and burn it."""
-        await self._holdings.remove(
+        await self._resources.remove(
             key, extra_parts=lambda _: differences("registration", self._current(key), {})
         )
 
@@ -63,7 +63,7 @@ class LocalCredentials:
     ) -> Sequence[Part]:
         """The writes from the current registrations to the desired ones."""
         current = {} if before is None else self._current(key)
-        at = self._holdings.now()
+        at = self._resources.now()
         rows: dict[Key, Row] = {
             (key.agent, key.text, audience): {
                 "tenant": key.tenant,
@@ -77,7 +77,7 @@ class LocalCredentials:
 
     def _current(self, key: ResourceKey) -> dict[Key, Row]:
         parameters = {"agent": key.agent, "key": key.text, "tenant": key.tenant}
-        found = self._holdings.read(self._queries["registrations_of_key"], parameters)
+        found = self._resources.read(self._queries["registrations_of_key"], parameters)
         return {
             (key.agent, key.text, audience): {
                 "tenant": key.tenant,
@@ -109,14 +109,14 @@ class LocalCredentials:
             AudienceRegistration(
                 whose, key, audience, tuple(json.loads(scopes)), ttl, at, not closed
             )
-            for whose, key, audience, scopes, ttl, at, closed in self._holdings.read(
+            for whose, key, audience, scopes, ttl, at, closed in self._resources.read(
                 self._queries["list_registrations"], parameters
             )
         ]
 
     async def is_open(self, tenant: str, agent: str) -> bool:
         """Read the agent's row of `closing`."""
-        row = self._holdings.find("closing", (agent, tenant))
+        row = self._resources.find("closing", (agent, tenant))
         return row is None or not row["closed"]
 
     # ------------------------------------------------------------------------------------ changes
@@ -132,9 +132,9 @@ class LocalCredentials:
     async def _set_closing(self, key: tuple[str, str], epoch: int, *, closed: int) -> bool:
         if type(epoch) is not int or not 0 <= epoch <= EPOCH_MAX:
             raise Rejected(f"epoch must be a whole number from 0 to {EPOCH_MAX}")
-        now: Row = {"epoch": epoch, "closed": closed, "at": self._holdings.now()}
+        now: Row = {"epoch": epoch, "closed": closed, "at": self._resources.now()}
         for _ in range(ATTEMPTS_MAX):
-            row = self._holdings.find("closing", key)
+            row = self._resources.find("closing", key)
             if row is None:
                 change = Change("", (), (Put("closing", key, now),))
             elif row["epoch"] > epoch:  # type: ignore[operator]
@@ -144,6 +144,6 @@ class LocalCredentials:
             else:
                 not_later = Is("closing", key, {"epoch": Below(epoch + 1)})
                 change = Change("", (not_later,), (Set("closing", key, now),))
-            if await self._holdings.commit(change) is None:
+            if await self._resources.commit(change) is None:
                 return True
         raise Unavailable(f"Too many concurrent closings of {key[0]}: nothing was changed.")

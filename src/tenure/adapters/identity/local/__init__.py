@@ -18,8 +18,8 @@ from tenure.core.errors import Invalid
 from tenure.home.key_file import make_key, read_key
 from tenure.ports.clock import Clock
 from tenure.sqlite.commit_thread import WorkRunner
-from tenure.sqlite.holdings import open_holdings
 from tenure.sqlite.queries import read_queries
+from tenure.sqlite.resource_file import open_resource_file
 
 __all__ = ["APPLICATION_ID", "TABLES", "LocalIdentity", "build", "invalidate_tokens"]
 
@@ -61,7 +61,7 @@ def build(
     if not Path(path).exists():
         make_key(sealing)
     read_key(sealing)
-    holdings = open_holdings(
+    resources = open_resource_file(
         path,
         migrations=_HERE / "migrations",
         tables=TABLES,
@@ -70,7 +70,7 @@ def build(
         flush=flush,
     )
     return LocalIdentity(
-        holdings, queries, issuer=issuer, sealing=sealing, token_seconds=token_seconds, epoch=epoch
+        resources, queries, issuer=issuer, sealing=sealing, token_seconds=token_seconds, epoch=epoch
     )
 
 

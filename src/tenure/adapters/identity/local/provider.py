@@ -25,7 +25,7 @@ from tenure.ports.identity import (
 )
 from tenure.ports.provider import Observation, Presence, Spec
 from tenure.ports.store import Drop, Put, Row, Set, Value
-from tenure.sqlite.holdings import Holdings, Part
+from tenure.sqlite.resource_file import Part, ResourceFile
 
 ALGORITHMS = ("RS256", "ES256", "EdDSA", "Ed25519")
 """Algorithms of assertions; repeated here, so that the metadata load no cryptography."""
@@ -36,7 +36,7 @@ class LocalIdentity:
 
     def __init__(
         self,
-        holdings: Holdings,
+        resources: ResourceFile,
         queries: Mapping[str, str],
         *,
         issuer: str,
@@ -45,19 +45,19 @@ class LocalIdentity:
         epoch: Callable[[], int],
     ) -> None:
         self.issuer = issuer
-        self._holdings = holdings
-        self._signers = Signers(holdings, queries, sealing=sealing)
+        self._resources = resources
+        self._signers = Signers(resources, queries, sealing=sealing)
         tokens = Tokens(
-            holdings,
+            resources,
             queries,
             signers=self._signers,
             issuer=issuer,
             token_seconds=token_seconds,
             epoch=epoch,
         )
-        registrations = Registrations(holdings, issuer=issuer)
-        self.list_owned = holdings.list_owned
-        self.close = holdings.close
+        registrations = Registrations(resources, issuer=issuer)
+        self.list_owned = resources.list_owned
+        self.close = resources.close
         self.token = tokens.token
         self.authenticate = tokens.authenticate
         self.introspect = tokens.introspect
@@ -77,10 +77,10 @@ class LocalIdentity:
             desired = clients.read_spec(spec, key.text)
             jwks = None if desired.jwks is None else await _keys(desired.jwks)
         except Invalid as error:
-            await self._holdings.refuse(key, f"{error}.")
+            await self._resources.refuse(key, f"{error}.")
 
         def extra_parts(before: Row | None) -> Sequence[Part]:
-            client = self._holdings.find("client", (key.text,))
+            client = self._resources.find("client", (key.text,))
             if before is not None and client is None:  # its keys and its edition cannot be restored
                 raise Rejected(f"The client of {key.text} was deleted and cannot be made again.")
             row: dict[str, Value] = {**desired.columns}
@@ -90,10 +90,10 @@ class LocalIdentity:
                 row |= {"jwks": None, "jwks_from": clients.BY_NOBODY}
             if client is not None:
                 return (Set("client", (key.text,), row),)
-            row |= {"tenant": key.tenant, "agent": key.agent, "made_at": self._holdings.now()}
+            row |= {"tenant": key.tenant, "agent": key.agent, "made_at": self._resources.now()}
             return (Put("client", (key.text,), {**row, "asked": None, "edition": 0}),)
 
-        return await self._holdings.ensure(
+        return await self._resources.ensure(
             key,
             spec,
             reference=lambda: {"client_id": key.text, "issuer": self.issuer},
@@ -102,8 +102,8 @@ class LocalIdentity:
 
     async def inspect(self, key: ResourceKey) -> Observation:
         """The state of this key; a resource without its client is broken."""
-        observation = await self._holdings.inspect(key)
-        if observation.presence is Presence.READY and not self._holdings.find(
+        observation = await self._resources.inspect(key)
+        if observation.presence is Presence.READY and not self._resources.find(
             "client", (key.text,)
         ):
             return observation._replace(presence=Presence.BROKEN)
@@ -112,7 +112,7 @@ class LocalIdentity:
     async def remove(self, key: ResourceKey) -> None:
         """Remove the client and its permit; its tokens become inactive."""
         drops = (Drop("client", (key.text,)), Drop("permit", (key.text,)))
-        await self._holdings.remove(key, extra_parts=lambda _: drops)
+        await self._resources.remove(key, extra_parts=lambda _: drops)
 
     def metadata(self) -> Document:
         """The metadata of this authorization server (RFC 8414)."""

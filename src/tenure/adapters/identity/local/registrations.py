@@ -17,7 +17,7 @@ from tenure.core.ids import ResourceKey
 from tenure.core.records.table import TableShape
 from tenure.ports.identity import REGISTER_PATH, Document, Invitation, OAuthError, OAuthRefusal
 from tenure.ports.store import Change, Is, Put, Row, Set, Value
-from tenure.sqlite.holdings import ATTEMPTS_MAX, PRESENT, Holdings, revision_guard
+from tenure.sqlite.resource_file import ATTEMPTS_MAX, PRESENT, ResourceFile, revision_guard
 
 PERMIT = TableShape(("client",), ("kind", "hash", "until"))
 INVITATION, REGISTRATION = "invitation", "registration"
@@ -32,14 +32,14 @@ _Writes = Sequence[Put | Set]
 class Registrations:
     """Issues permits, and registers clients' keys with them."""
 
-    def __init__(self, holdings: Holdings, *, issuer: str) -> None:
-        self._holdings = holdings
+    def __init__(self, resources: ResourceFile, *, issuer: str) -> None:
+        self._resources = resources
         self._issuer = issuer
 
     async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | OAuthRefusal:
         """Issue an invitation for the client of this key; an earlier permit ends."""
         token = f"{key.text}.{nonce}" if nonce else _new_token(key.text)
-        until = self._holdings.now() + PERMIT_SECONDS
+        until = self._resources.now() + PERMIT_SECONDS
 
         def decide(resource: Row, client: Row) -> _Writes | OAuthRefusal:
             owner = (key.plane, key.tenant, key.agent)
@@ -56,7 +56,7 @@ class Registrations:
         refusal = await self._amend(key.text, decide)
         if refusal is not None:
             return refusal
-        permit = self._holdings.find("permit", (key.text,)) or {}
+        permit = self._resources.find("permit", (key.text,)) or {}
         if permit.get("hash") == _hash(token):
             until = float(str(permit["until"]))
         return Invitation(key.text, token, until)
@@ -116,7 +116,7 @@ class Registrations:
                 "jwks_from": clients.BY_REGISTRATION,
                 "asked": registration.asked,
             }
-            until = self._holdings.now() + PERMIT_SECONDS
+            until = self._resources.now() + PERMIT_SECONDS
             permit = self._permit(client_id, kind=REGISTRATION, token=token, until=until)
             return (Set("client", (client_id,), row), *permit)
 
@@ -134,8 +134,8 @@ class Registrations:
         if not clients.is_client_id(client_id):
             return _NO_CLIENT
         for _ in range(ATTEMPTS_MAX):
-            resource = self._holdings.find("resource", (client_id,))
-            client = self._holdings.find("client", (client_id,))
+            resource = self._resources.find("resource", (client_id,))
+            client = self._resources.find("client", (client_id,))
             if resource is None or resource["state"] != PRESENT or client is None:
                 return _NO_CLIENT
             decision = decide(resource, client)
@@ -143,25 +143,25 @@ class Registrations:
                 return decision
             unchanged, increment = revision_guard(resource)
             guards: tuple[Is, ...] = (unchanged,)
-            if await self._holdings.commit(Change("", guards, (increment, *decision))) is None:
+            if await self._resources.commit(Change("", guards, (increment, *decision))) is None:
                 return None
         raise Unavailable("Too many concurrent changes of one client: nothing was written.")
 
     def _permit(self, client_id: str, *, kind: str, token: str, until: float) -> _Writes:
         row: dict[str, Value] = {"kind": kind, "hash": _hash(token), "until": until}
-        if self._holdings.find("permit", (client_id,)) is None:
+        if self._resources.find("permit", (client_id,)) is None:
             return (Put("permit", (client_id,), row),)
         return (Set("permit", (client_id,), row),)
 
     def _is_permitted(self, client_id: str, *, bearer: str, kind: str) -> bool:
         is_valid = clients.is_client_id(client_id)
-        row = self._holdings.find("permit", (client_id,)) if is_valid else None
-        if row is None or row["kind"] != kind or float(str(row["until"])) <= self._holdings.now():
+        row = self._resources.find("permit", (client_id,)) if is_valid else None
+        if row is None or row["kind"] != kind or float(str(row["until"])) <= self._resources.now():
             return False
         return hmac.compare_digest(str(row["hash"]), _hash(bearer))
 
     def _document(self, client_id: str, token: str) -> Document | OAuthRefusal:
-        client = self._holdings.find("client", (client_id,))
+        client = self._resources.find("client", (client_id,))
         if client is None:
             return _BAD_TOKEN
         return {

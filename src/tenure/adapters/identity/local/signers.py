@@ -14,7 +14,7 @@ from tenure.core.errors import Invalid, StoreError, Unavailable
 from tenure.core.records.table import TableShape
 from tenure.home.key_file import read_key
 from tenure.ports.store import Change, Drop, Is, Put, Set
-from tenure.sqlite.holdings import Holdings
+from tenure.sqlite.resource_file import ResourceFile
 
 if TYPE_CHECKING:
     from tenure.adapters.identity.local import jose
@@ -47,8 +47,10 @@ class _SigningKeys(NamedTuple):
 class Signers:
     """The signing keys, stored encrypted in the provider's file."""
 
-    def __init__(self, holdings: Holdings, queries: Mapping[str, str], *, sealing: Path) -> None:
-        self._holdings = holdings
+    def __init__(
+        self, resources: ResourceFile, queries: Mapping[str, str], *, sealing: Path
+    ) -> None:
+        self._resources = resources
         self._list = queries["list_signers"]
         self._sealing = sealing
         self._keys: _SigningKeys | None = None
@@ -64,14 +66,14 @@ class Signers:
 
     async def list_public_keys(self) -> list[Mapping[str, str]]:
         """Every public key that may verify a token now or soon."""
-        now = self._holdings.now()
+        now = self._resources.now()
         signers = (await self.ready()).by_kid.values()
         return [one.public for one in signers if one.until is None or one.until > now]
 
     def verifier(self, keys: _SigningKeys, kid: object) -> "jose.Key | None":
         """The key that verifies tokens with this key id; None if it is unknown or expired."""
         one = keys.by_kid.get(kid) if isinstance(kid, str) else None
-        if one is None or (one.until is not None and one.until <= self._holdings.now()):
+        if one is None or (one.until is not None and one.until <= self._resources.now()):
             return None
         return one.key
 
@@ -86,11 +88,11 @@ class Signers:
             keys = self._keys or await self._load()
             if away_from and keys.kid != away_from:
                 return keys.kid
-            now = self._holdings.now()
+            now = self._resources.now()
             chosen = next(k for k, one in keys.by_kid.items() if one.state == NEXT)
             expired = [k for k, one in keys.by_kid.items() if one.until is not None]
             expired = [k for k in expired if (keys.by_kid[k].until or 0.0) <= now]
-            row = self._holdings.find("signer", (chosen,))
+            row = self._resources.find("signer", (chosen,))
             sealed = "" if row is None else str(row["sealed"])
             await _run_on_thread(lambda: self._check(chosen, sealed))
             until = now + TOKEN_SECONDS_MAX + SKEW_SECONDS
@@ -108,7 +110,7 @@ class Signers:
                 ),
             )
             self._keys = None  # read the file again, whatever the outcome of this change
-            if await self._holdings.commit(change) is not None:
+            if await self._resources.commit(change) is not None:
                 raise Unavailable(
                     "The signing keys were changed concurrently: nothing was rotated."
                 )
@@ -116,18 +118,18 @@ class Signers:
             return chosen
 
     async def _load(self) -> _SigningKeys:
-        rows = self._holdings.read(self._list)
+        rows = self._resources.read(self._list)
         if not rows:
             first, second = await self._new(CURRENT), await self._new(NEXT)
-            await self._holdings.commit(Change("", (), (first, second)))
-            rows = self._holdings.read(self._list)
+            await self._resources.commit(Change("", (), (first, second)))
+            rows = self._resources.read(self._list)
         if not {CURRENT, NEXT} <= {row[1] for row in rows}:
             raise Unavailable("The signing keys are incomplete.")
         return await _run_on_thread(lambda: self._open(rows))
 
     async def _new(self, state: str) -> Put:
         new_signer = await _run_on_thread(self._make)
-        now = self._holdings.now()
+        now = self._resources.now()
         row = {"state": state, "public": new_signer.public, "sealed": new_signer.sealed}
         return Put("signer", (new_signer.kid,), {**row, "made_at": now, "until": None})
 

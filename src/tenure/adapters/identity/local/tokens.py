@@ -24,7 +24,7 @@ from tenure.ports.identity import (
     TokenRequester,
 )
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
-from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings
+from tenure.sqlite.resource_file import ATTEMPTS_MAX, ResourceFile
 
 if TYPE_CHECKING:
     from tenure.adapters.identity.local import jose
@@ -51,7 +51,7 @@ class Tokens:
 
     def __init__(
         self,
-        holdings: Holdings,
+        resources: ResourceFile,
         queries: Mapping[str, str],
         *,
         signers: Signers,
@@ -59,7 +59,7 @@ class Tokens:
         token_seconds: float,
         epoch: Callable[[], int],
     ) -> None:
-        self._holdings = holdings
+        self._resources = resources
         self._queries = queries
         self._signers = signers
         self._issuer = issuer
@@ -87,11 +87,11 @@ class Tokens:
         expired_drops = self._expired_assertions() if self._proofs % SWEEP_EVERY == 0 else ()
         used = Put("used", (proof.client_id, proof.jti), {"until": proof.until})
         if (
-            await self._holdings.commit(Change("", (), (used, *expired_drops), is_new_work=True))
+            await self._resources.commit(Change("", (), (used, *expired_drops), is_new_work=True))
             is not None
         ):
             return _ASSERTION_REPLAYED
-        client = self._holdings.find("client", (proof.client_id,))
+        client = self._resources.find("client", (proof.client_id,))
         if client is None:
             return assertions.UNPROVEN
         return TokenRequester(str(client["tenant"]), proof.client_id)
@@ -105,13 +105,13 @@ class Tokens:
             return assertions.UNPROVEN
         if fields.get("client_id", claimed) != claimed:
             return assertions.UNPROVEN
-        client = self._holdings.find("client", (claimed,))
+        client = self._resources.find("client", (claimed,))
         kid = compact.header.get("kid")
         key = self._client_keys(client).get(kid) if client and isinstance(kid, str) else None
         if key is None or not jose.is_signed(compact, key):
             return assertions.UNPROVEN
         audiences = (self._issuer, self._issuer + endpoint, self._issuer + TOKEN_PATH)
-        return assertions.read(compact, audiences=audiences, now=self._holdings.now())
+        return assertions.read(compact, audiences=audiences, now=self._resources.now())
 
     def _client_keys(self, client: Row) -> "dict[str, jose.Key]":
         """The client's parsed keys, cached."""
@@ -127,8 +127,8 @@ class Tokens:
         return keys
 
     def _expired_assertions(self) -> tuple[Drop, ...]:
-        requested = {"now": self._holdings.now(), "limit": SWEEP_ROWS}
-        rows = self._holdings.read(self._queries["list_used_up"], requested)
+        requested = {"now": self._resources.now(), "limit": SWEEP_ROWS}
+        rows = self._resources.read(self._queries["list_used_up"], requested)
         return tuple(Drop("used", (client, jti)) for client, jti in rows)
 
     # -------------------------------------------------------------------------------------- minting
@@ -149,7 +149,7 @@ class Tokens:
             return requester
         keys = await self._signers.ready()
         # From here to the signature no other code runs.
-        client = self._holdings.find("client", (requester.client_id,))
+        client = self._resources.find("client", (requester.client_id,))
         if client is None:
             return assertions.UNPROVEN
         claims = self._claims(client, fields)
@@ -192,7 +192,7 @@ class Tokens:
             return OAuthRefusal(
                 OAuthError.INVALID_TARGET, "The client may not ask for this resource."
             )
-        now = int(self._holdings.now())
+        now = int(self._resources.now())
         return {
             "iss": self._issuer,
             "sub": client["id"],
@@ -227,14 +227,14 @@ class Tokens:
             return
         if requester.client_id and requester.client_id != claims["client_id"]:
             return
-        expired = self._holdings.read(
-            self._queries["list_expired"], {"now": self._holdings.now(), "limit": SWEEP_ROWS}
+        expired = self._resources.read(
+            self._queries["list_expired"], {"now": self._resources.now(), "limit": SWEEP_ROWS}
         )
         jti, until = str(claims["jti"]), float(str(claims["exp"]))
         row = Put("revoked", (jti,), {"tenant": requester.tenant, "until": until})
         # If the row exists already, the token is revoked already.
         expired_drops = tuple(Drop("revoked", (one,)) for (one,) in expired)
-        await self._holdings.commit(Change("", (), (row, *expired_drops)))
+        await self._resources.commit(Change("", (), (row, *expired_drops)))
 
     async def _examine(self, token: str) -> dict[str, object] | None:
         """The claims of a valid token; its scope is narrowed to the client's current scopes."""
@@ -248,15 +248,15 @@ class Tokens:
         if key is None or not jose.is_signed(compact, key):
             return None
         claims = dict(compact.claims)  # signed by us, so of our shape
-        if claims["iss"] != self._issuer or claims["exp"] <= self._holdings.now():
+        if claims["iss"] != self._issuer or claims["exp"] <= self._resources.now():
             return None
         if claims.get("plane_epoch", 1) != self._plane_epoch():
             return None
-        client = self._holdings.find("client", (claims["client_id"],))
+        client = self._resources.find("client", (claims["client_id"],))
         if client is None or client["edition"] != claims["edition"]:
             return None
         epoch, _ = self._epoch(claims["tenant"], claims["agent"])
-        if claims["epoch"] < epoch or self._holdings.find("revoked", (claims["jti"],)) is not None:
+        if claims["epoch"] < epoch or self._resources.find("revoked", (claims["jti"],)) is not None:
             return None
         if claims["aud"] not in clients.audiences_of(client, self._issuer):
             return None
@@ -272,7 +272,7 @@ class Tokens:
         """Store the agent's epoch, unless a later one is stored."""
         key = (tenant, agent)
         for _ in range(ATTEMPTS_MAX):
-            row = self._holdings.find("epoch", key)
+            row = self._resources.find("epoch", key)
             row_now = {"epoch": epoch, "closed": int(closed)}
             if row is None:
                 change = Change("", (), (Put("epoch", key, row_now),))
@@ -282,10 +282,10 @@ class Tokens:
                     return
                 before = {"epoch": row["epoch"], "closed": row["closed"]}
                 change = Change("", (Is("epoch", key, before),), (Set("epoch", key, row_now),))
-            if await self._holdings.commit(change) is None:
+            if await self._resources.commit(change) is None:
                 return
         raise Unavailable("Too many concurrent changes of one epoch: it was not raised.")
 
     def _epoch(self, tenant: str, agent: str) -> tuple[int, bool]:
-        row = self._holdings.find("epoch", (tenant, agent))
+        row = self._resources.find("epoch", (tenant, agent))
         return (int(str(row["epoch"])), bool(row["closed"])) if row is not None else (0, False)

@@ -11,7 +11,7 @@ from tenure.core.records import TABLES
 from tenure.ports.clock import Clock
 from tenure.sqlite.commit_thread import InlineRunner, ThreadRunner, WorkRunner
 from tenure.sqlite.committer import Committer
-from tenure.sqlite.gate import open_file
+from tenure.sqlite.durable_file import open_file
 from tenure.sqlite.migrations import read_migrations
 from tenure.sqlite.queries import read_queries
 

@@ -35,7 +35,7 @@ from tenure.sqlite.applier import RESERVE_BYTES
 from tenure.sqlite.commit_thread import WorkRunner
 from tenure.sqlite.committer import Committer
 from tenure.sqlite.copy import copy_file
-from tenure.sqlite.gate import OpenFile
+from tenure.sqlite.durable_file import OpenFile
 from tenure.sqlite.statements import Statements
 
 _Bindings = Mapping[str, Value] | tuple[Value, ...]

@@ -231,7 +231,7 @@ def test_a_key_that_is_over_verifies_nothing_and_goes_with_the_next_rotation(tmp
         clock.at += 911
         assert local._signers.verifier(loaded, old) is None
         await local.rotate()
-        assert local._holdings.find("signer", (old,)) is None
+        assert local._resources.find("signer", (old,)) is None
         await local.close()
 
     asyncio.run(main())

@@ -35,7 +35,7 @@ def serve(tmp_path, scenario: Callable[[IdentityCase], Awaitable[None]], flush=N
 def rows(case: IdentityCase, table: str) -> int:
     local = case.identity
     assert isinstance(local, LocalIdentity)
-    ((count,),) = local._holdings.read(f"SELECT count(*) FROM {table}")
+    ((count,),) = local._resources.read(f"SELECT count(*) FROM {table}")
     return int(count)
 
 

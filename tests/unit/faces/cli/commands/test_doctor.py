@@ -77,7 +77,7 @@ def test_a_full_disk_fails(tmp_path, monkeypatch):
 
 def test_a_library_that_the_store_refuses_fails_here_too(monkeypatch):
     from tenure.core.errors import StoreUnsafe
-    from tenure.sqlite.gate import check_library
+    from tenure.sqlite.durable_file import check_library
 
     assert results(doctor.sqlite()) == {"sqlite": "ok"}
     check_library(".".join(map(str, doctor.SQLITE)))

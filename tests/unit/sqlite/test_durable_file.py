@@ -1,4 +1,4 @@
-"""What the gate says when the disk fails it: a sentence, never the system's own error."""
+"""If the disk fails while a file is opened, the error is a sentence of ours."""
 
 import os
 import resource
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tenure.core.errors import StoreError
-from tenure.sqlite import gate, location
+from tenure.sqlite import durable_file, location
 
 
 def test_a_lock_that_cannot_be_written_is_refused_and_let_go(tmp_path):
@@ -26,4 +26,4 @@ def test_a_lock_that_cannot_be_written_is_refused_and_let_go(tmp_path):
 def test_a_file_that_cannot_be_made_is_refused(tmp_path):
     """A folder stands for whatever else is in the way at the last moment."""
     with pytest.raises(StoreError, match=r"cannot be opened \(Is a directory\): no record was"):
-        gate._open(tmp_path, [], gate.APPLICATION_ID)
+        durable_file._open(tmp_path, [], durable_file.APPLICATION_ID)

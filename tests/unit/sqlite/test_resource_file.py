@@ -13,8 +13,8 @@ from tenure.core.ids import ResourceKey
 from tenure.core.limits import DEPTH_MAX, INPUT_BYTES_MAX
 from tenure.ports.provider import Presence
 from tenure.ports.store import Change, CommitRefusal, Is, Put, Row
-from tenure.sqlite import holdings as holdings_module
-from tenure.sqlite.holdings import ATTEMPTS_MAX, OWNED_PAGE, revision_guard
+from tenure.sqlite import resource_file
+from tenure.sqlite.resource_file import ATTEMPTS_MAX, OWNED_PAGE, revision_guard
 from tenure.testing.contracts.provider import ProviderCase, ProviderContract, Scenario, key
 from tenure.testing.contracts.store_rows import scenario
 from tests.unit.support.small_provider import (
@@ -41,8 +41,8 @@ class TestHoldings(ProviderContract):
     def run_scenario(self, folder):
         def run_scenario(run: Scenario) -> None:
             async def main() -> None:
-                holdings = open_small_provider(folder, flush=None)
-                things = Things(holdings)
+                resources = open_small_provider(folder, flush=None)
+                things = Things(resources)
 
                 async def plant(at: ResourceKey) -> None:
                     await things.ensure(at._replace(plane="another"), {})
@@ -50,7 +50,7 @@ class TestHoldings(ProviderContract):
                 try:
                     await run(ProviderCase(things, plant))
                 finally:
-                    await holdings.close()
+                    await resources.close()
 
             asyncio.run(main())
 
@@ -62,51 +62,51 @@ class TestHoldings(ProviderContract):
 
 @scenario
 async def test_what_cannot_be_written_is_rejected_and_leaves_nothing(folder: Path) -> None:
-    holdings = open_small_provider(folder)
+    resources = open_small_provider(folder)
     with pytest.raises(Rejected):
-        await ensure(holdings, key(), "fine", "too big", size=1000)
-    assert (await holdings.inspect(key())).presence is Presence.ABSENT
-    assert names_of(holdings, key()) == []
+        await ensure(resources, key(), "fine", "too big", size=1000)
+    assert (await resources.inspect(key())).presence is Presence.ABSENT
+    assert names_of(resources, key()) == []
     with pytest.raises(Rejected):
-        await ensure(holdings, key(), "fine")
+        await ensure(resources, key(), "fine")
 
 
 @scenario
 async def test_the_same_spec_again_writes_nothing(folder: Path) -> None:
-    holdings = open_small_provider(folder)
-    await ensure(holdings, key(), "a")
-    before = holdings.find("resource", (key().text,))
-    assert await ensure(holdings, key(), "a") == {"key": key().text}
-    assert holdings.find("resource", (key().text,)) == before
+    resources = open_small_provider(folder)
+    await ensure(resources, key(), "a")
+    before = resources.find("resource", (key().text,))
+    assert await ensure(resources, key(), "a") == {"key": key().text}
+    assert resources.find("resource", (key().text,)) == before
 
 
 @scenario
 async def test_another_spec_swaps_the_rows_and_keeps_reference_and_time(folder: Path) -> None:
-    holdings = open_small_provider(folder)
-    await ensure(holdings, key(), "a", "b")
-    first = holdings.find("resource", (key().text,))
+    resources = open_small_provider(folder)
+    await ensure(resources, key(), "a", "b")
+    first = resources.find("resource", (key().text,))
     assert first is not None
-    await ensure(holdings, key()._replace(generation=2), "b", "c")
-    second = holdings.find("resource", (key().text,))
+    await ensure(resources, key()._replace(generation=2), "b", "c")
+    second = resources.find("resource", (key().text,))
     assert second == {**first, "spec": '{"names":["b","c"]}', "generation": 2, "revision": 2}
-    assert names_of(holdings, key()) == ["b", "c"]
+    assert names_of(resources, key()) == ["b", "c"]
 
 
 @scenario
 async def test_a_burned_key_keeps_no_rows_and_no_spec(folder: Path) -> None:
-    holdings = open_small_provider(folder)
-    await ensure(holdings, key(), "a")
-    await remove(holdings, key())
-    row = holdings.find("resource", (key().text,))
+    resources = open_small_provider(folder)
+    await ensure(resources, key(), "a")
+    await remove(resources, key())
+    row = resources.find("resource", (key().text,))
     assert row is not None
     assert (row["state"], row["spec"], row["reference"]) == ("BURNED", "{}", "{}")
-    assert names_of(holdings, key()) == []
+    assert names_of(resources, key()) == []
 
 
 @scenario
 async def test_a_guard_of_the_provider_holds_for_the_whole_change(folder: Path) -> None:
-    holdings = open_small_provider(folder)
-    await ensure(holdings, key("other"), "a")
+    resources = open_small_provider(folder)
+    await ensure(resources, key("other"), "a")
     tried = []
 
     def extra_parts(_: Row | None) -> list[Is | Put]:
@@ -115,13 +115,13 @@ async def test_a_guard_of_the_provider_holds_for_the_whole_change(folder: Path) 
         guard = Is("part", (key("other").text, "a"), {"size": size})
         return [guard, Put("part", (key().text, f"try {len(tried)}"), {"size": 1})]
 
-    await holdings.ensure(key(), {}, reference=dict, extra_parts=extra_parts)
-    assert names_of(holdings, key()) == ["try 2"]
+    await resources.ensure(key(), {}, reference=dict, extra_parts=extra_parts)
+    assert names_of(resources, key()) == ["try 2"]
 
 
 @scenario
 async def test_a_verb_that_never_gets_its_turn_is_unavailable(folder: Path) -> None:
-    holdings = open_small_provider(folder)
+    resources = open_small_provider(folder)
     tried = []
 
     def extra_parts(_: Row | None) -> list[Is]:
@@ -129,12 +129,12 @@ async def test_a_verb_that_never_gets_its_turn_is_unavailable(folder: Path) -> N
         return [Is("part", ("nobody", "nothing"), {"size": 1})]
 
     with pytest.raises(Unavailable):
-        await holdings.ensure(key(), {}, reference=dict, extra_parts=extra_parts)
+        await resources.ensure(key(), {}, reference=dict, extra_parts=extra_parts)
     assert len(tried) == ATTEMPTS_MAX
-    await ensure(holdings, key())
+    await ensure(resources, key())
     with pytest.raises(Unavailable):
-        await holdings.remove(key(), extra_parts=extra_parts)
-    assert (await holdings.inspect(key())).presence is Presence.READY
+        await resources.remove(key(), extra_parts=extra_parts)
+    assert (await resources.inspect(key())).presence is Presence.READY
 
 
 # ------------------------------------------------------------------------------------------ races
@@ -142,62 +142,62 @@ async def test_a_verb_that_never_gets_its_turn_is_unavailable(folder: Path) -> N
 
 @scenario
 async def test_many_specs_at_once_leave_the_rows_of_one_of_them(folder: Path) -> None:
-    holdings = open_small_provider(folder)
-    await asyncio.gather(*(ensure(holdings, key(), f"{n}", f"{n}+") for n in range(10)))
-    row = holdings.find("resource", (key().text,))
+    resources = open_small_provider(folder)
+    await asyncio.gather(*(ensure(resources, key(), f"{n}", f"{n}+") for n in range(10)))
+    row = resources.find("resource", (key().text,))
     assert row is not None
-    (first, second) = names_of(holdings, key())
+    (first, second) = names_of(resources, key())
     assert row["spec"] == f'{{"names":["{first}","{second}"]}}'
 
 
 @scenario
 async def test_a_remove_takes_the_rows_of_an_ensure_that_was_quicker(folder: Path) -> None:
-    holdings = open_small_provider(folder)
-    await ensure(holdings, key(), "a")
+    resources = open_small_provider(folder)
+    await ensure(resources, key(), "a")
     newer = key()._replace(generation=2)
-    await asyncio.gather(ensure(holdings, newer, "b"), remove(holdings, key()))
-    assert (await holdings.inspect(key())).presence is Presence.ABSENT
-    assert names_of(holdings, key()) == []
+    await asyncio.gather(ensure(resources, newer, "b"), remove(resources, key()))
+    assert (await resources.inspect(key())).presence is Presence.ABSENT
+    assert names_of(resources, key()) == []
 
 
 @scenario
 async def test_an_ensure_after_a_remove_that_was_quicker_is_rejected(folder: Path) -> None:
-    holdings = open_small_provider(folder)
-    await ensure(holdings, key(), "a")
+    resources = open_small_provider(folder)
+    await ensure(resources, key(), "a")
     newer = key()._replace(generation=2)
     removed, refused = await asyncio.gather(
-        remove(holdings, key()), ensure(holdings, newer, "b"), return_exceptions=True
+        remove(resources, key()), ensure(resources, newer, "b"), return_exceptions=True
     )
     assert removed is None
     assert isinstance(refused, Rejected)
-    assert names_of(holdings, key()) == []
+    assert names_of(resources, key()) == []
 
 
 @scenario
 async def test_of_two_generations_at_once_the_later_one_stays(folder: Path) -> None:
-    holdings = open_small_provider(folder)
-    await ensure(holdings, key(), "a")
+    resources = open_small_provider(folder)
+    await ensure(resources, key(), "a")
     second, third = (key()._replace(generation=n) for n in (2, 3))
     _, refused = await asyncio.gather(
-        ensure(holdings, third, "c"), ensure(holdings, second, "b"), return_exceptions=True
+        ensure(resources, third, "c"), ensure(resources, second, "b"), return_exceptions=True
     )
     assert isinstance(refused, Rejected)
-    assert names_of(holdings, key()) == ["c"]
-    assert (await holdings.inspect(key())).generation == 3
+    assert names_of(resources, key()) == ["c"]
+    assert (await resources.inspect(key())).generation == 3
 
 
 @scenario
 async def test_rows_changed_by_another_way_are_seen_by_the_verbs(folder: Path) -> None:
-    holdings = open_small_provider(folder)
-    await ensure(holdings, key(), "a")
-    row = holdings.find("resource", (key().text,))
+    resources = open_small_provider(folder)
+    await ensure(resources, key(), "a")
+    row = resources.find("resource", (key().text,))
     assert row is not None
     guard, revise = revision_guard(row)
     another = Change("", (guard,), (revise, Put("part", (key().text, "b"), {"size": 1})))
-    answer, _ = await asyncio.gather(holdings.commit(another), remove(holdings, key()))
+    answer, _ = await asyncio.gather(resources.commit(another), remove(resources, key()))
     assert answer is None
-    assert names_of(holdings, key()) == []
-    assert isinstance(await holdings.commit(another), CommitRefusal)
+    assert names_of(resources, key()) == []
+    assert isinstance(await resources.commit(another), CommitRefusal)
 
 
 # ---------------------------------------------------------------------------------------- refusals
@@ -224,40 +224,40 @@ def nested_lists(depth: int) -> object:
 def test_a_spec_that_is_not_plain_is_refused_for_good(folder: Path, spec: Any) -> None:
     @scenario
     async def assert_refuses() -> None:
-        holdings = open_small_provider(folder)
+        resources = open_small_provider(folder)
         specs: tuple[Mapping[str, object], ...] = (spec, {})
         for this in specs:
             with pytest.raises(Rejected):
-                await holdings.ensure(key(), this, reference=dict)
-        assert (await holdings.inspect(key())).presence is Presence.ABSENT
-        await holdings.remove(key())
+                await resources.ensure(key(), this, reference=dict)
+        assert (await resources.inspect(key())).presence is Presence.ABSENT
+        await resources.remove(key())
 
     assert_refuses()
 
 
 @scenario
 async def test_a_refusal_leaves_what_is_there(folder: Path) -> None:
-    holdings = open_small_provider(folder)
-    await ensure(holdings, key(), "a")
+    resources = open_small_provider(folder)
+    await ensure(resources, key(), "a")
     with pytest.raises(Rejected, match="because"):
-        await holdings.refuse(key(), "because")
-    assert (await holdings.inspect(key())).presence is Presence.READY
-    assert names_of(holdings, key()) == ["a"]
+        await resources.refuse(key(), "because")
+    assert (await resources.inspect(key())).presence is Presence.READY
+    assert names_of(resources, key()) == ["a"]
 
 
 @pytest.mark.parametrize("part", ["plane", "tenant", "agent"])
 def test_what_carries_another_label_is_foreign(folder: Path, part: str) -> None:
     @scenario
     async def foreign() -> None:
-        holdings = open_small_provider(folder)
+        resources = open_small_provider(folder)
         theirs = key()._replace(**{part: "another"})  # type: ignore[arg-type]
-        await ensure(holdings, theirs, "a")
-        assert (await holdings.inspect(key())).presence is Presence.FOREIGN
+        await ensure(resources, theirs, "a")
+        assert (await resources.inspect(key())).presence is Presence.FOREIGN
         for verb in (ensure, remove):
             with pytest.raises(Rejected) as refused:
-                await verb(holdings, key())
+                await verb(resources, key())
             assert "another" not in str(refused.value).replace("another owner", "")
-        assert names_of(holdings, key()) == ["a"]
+        assert names_of(resources, key()) == ["a"]
 
     foreign()
 
@@ -267,10 +267,10 @@ def test_what_carries_another_label_is_foreign(folder: Path, part: str) -> None:
 
 @scenario
 async def test_a_long_listing_lets_others_go_on(folder: Path) -> None:
-    holdings = open_small_provider(folder)
+    resources = open_small_provider(folder)
     count = 2 * OWNED_PAGE + 1
     keys = [key(f"{n:05}") for n in range(count)]
-    await asyncio.gather(*(ensure(holdings, one) for one in keys))
+    await asyncio.gather(*(ensure(resources, one) for one in keys))
     turns = 0
 
     async def count_turns() -> None:
@@ -280,7 +280,7 @@ async def test_a_long_listing_lets_others_go_on(folder: Path) -> None:
             await asyncio.sleep(0)
 
     other = asyncio.create_task(count_turns())
-    listed = [item.key async for item in holdings.list_owned(key().plane)]
+    listed = [item.key async for item in resources.list_owned(key().plane)]
     other.cancel()
     assert listed == [one.text for one in keys]
     assert turns == 2
@@ -292,36 +292,36 @@ async def test_a_long_listing_lets_others_go_on(folder: Path) -> None:
 @scenario
 async def test_a_full_disk_takes_no_new_resource_but_lets_go_of_old_ones(folder: Path) -> None:
     room = 1 << 30
-    holdings = open_small_provider(folder, free_bytes=lambda: room)
-    await ensure(holdings, key("old"))
+    resources = open_small_provider(folder, free_bytes=lambda: room)
+    await ensure(resources, key("old"))
     room = 0
     with pytest.raises(Unavailable):
-        await ensure(holdings, key())
-    await remove(holdings, key("old"))
-    await remove(holdings, key("unknown"))
+        await ensure(resources, key())
+    await remove(resources, key("old"))
+    await remove(resources, key("unknown"))
     room = 1 << 30
-    await ensure(holdings, key())
+    await ensure(resources, key())
 
 
 @scenario
 async def test_a_file_that_is_busy_is_unavailable_and_nothing_is_written(folder: Path) -> None:
-    holdings = open_small_provider(folder)
+    resources = open_small_provider(folder)
     other = apsw.Connection(str(folder / "data" / "it.db"))
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(Unavailable):
-        await ensure(holdings, key())
+        await ensure(resources, key())
     other.close()
-    assert (await holdings.inspect(key())).presence is Presence.ABSENT
-    await ensure(holdings, key())
+    assert (await resources.inspect(key())).presence is Presence.ABSENT
+    await ensure(resources, key())
 
 
 @scenario
 async def test_a_read_that_fails_is_unavailable(folder: Path) -> None:
-    holdings = open_small_provider(folder)
+    resources = open_small_provider(folder)
     with pytest.raises(Unavailable):
-        holdings.read("SELECT 1 FROM nothing")
+        resources.read("SELECT 1 FROM nothing")
     with pytest.raises(Rejected):
-        holdings.read("SELECT ?", ("\ud800",))
+        resources.read("SELECT ?", ("\ud800",))
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
@@ -331,21 +331,21 @@ def test_after_a_commit_that_failed_the_next_call_opens_the_file_again(
     @scenario
     async def commit_fails() -> None:
         flush = Failing()
-        holdings = open_small_provider(folder, flush=flush)
-        await ensure(holdings, key("before"), "a")
+        resources = open_small_provider(folder, flush=flush)
+        await ensure(resources, key("before"), "a")
         flush.fail_after_write = is_kept
         ends = await asyncio.gather(
-            *(ensure(holdings, key(f"{n}"), "a") for n in range(3)), return_exceptions=True
+            *(ensure(resources, key(f"{n}"), "a") for n in range(3)), return_exceptions=True
         )
         assert [type(end) for end in ends] == [OutcomeUnknown] * 3
         there = Presence.READY if is_kept else Presence.ABSENT
         for n in range(3):
-            assert (await holdings.inspect(key(f"{n}"))).presence is there
-            assert names_of(holdings, key(f"{n}")) == ["a"] * is_kept
-        await ensure(holdings, key("0"), "b")
-        assert names_of(holdings, key("before")) == ["a"]
-        assert names_of(holdings, key("0")) == ["b"]
-        await holdings.close()
+            assert (await resources.inspect(key(f"{n}"))).presence is there
+            assert names_of(resources, key(f"{n}")) == ["a"] * is_kept
+        await ensure(resources, key("0"), "b")
+        assert names_of(resources, key("before")) == ["a"]
+        assert names_of(resources, key("0")) == ["b"]
+        await resources.close()
 
     commit_fails()
 
@@ -355,21 +355,21 @@ async def test_one_who_hears_late_of_a_failed_commit_does_not_break_the_new_file
     folder: Path,
 ) -> None:
     flush = Failing()
-    holdings = open_small_provider(folder, flush=flush)
+    resources = open_small_provider(folder, flush=flush)
     flush.fail_after_write = False
-    opens, open_again = 0, holdings._open_again
+    opens, open_again = 0, resources._open_again
 
     def count_and_open() -> Any:
         nonlocal opens
         opens += 1
         return open_again()
 
-    holdings._open_again = count_and_open
+    resources._open_again = count_and_open
 
     async def twice(name: str) -> None:
         with pytest.raises(OutcomeUnknown):
-            await ensure(holdings, key(name))
-        await ensure(holdings, key(name))
+            await ensure(resources, key(name))
+        await ensure(resources, key(name))
 
     await asyncio.gather(*(twice(f"{n}") for n in range(5)))
     assert opens == 1
@@ -378,48 +378,48 @@ async def test_one_who_hears_late_of_a_failed_commit_does_not_break_the_new_file
 @scenario
 async def test_what_recovery_found_is_in_the_main_file_before_anyone_goes_on(folder: Path) -> None:
     flush = Failing()
-    holdings = open_small_provider(folder, flush=flush)
+    resources = open_small_provider(folder, flush=flush)
     flush.fail_after_write = True
     with pytest.raises(OutcomeUnknown):
-        await ensure(holdings, key(), "a")
+        await ensure(resources, key(), "a")
     log = folder / "data" / "it.db-wal"
     assert log.stat().st_size > 0
-    await holdings.inspect(key())
+    await resources.inspect(key())
     assert log.stat().st_size == 0
 
 
 @scenario
 async def test_a_file_that_cannot_be_opened_again_is_unavailable_until_it_can(folder: Path) -> None:
     flush = Failing()
-    holdings = open_small_provider(folder, flush=flush)
-    await ensure(holdings, key("before"))
+    resources = open_small_provider(folder, flush=flush)
+    await ensure(resources, key("before"))
     flush.fail_after_write = False
     with pytest.raises(OutcomeUnknown):
-        await ensure(holdings, key())
+        await ensure(resources, key())
     (folder / "data").rename(folder / "away")
     for _ in range(2):
         with pytest.raises(Unavailable):
-            await holdings.inspect(key())
+            await resources.inspect(key())
     (folder / "away").rename(folder / "data")
-    assert (await holdings.inspect(key("before"))).presence is Presence.READY
-    await ensure(holdings, key())
+    assert (await resources.inspect(key("before"))).presence is Presence.READY
+    await ensure(resources, key())
 
 
 @scenario
 async def test_nobody_goes_on_before_the_recovered_log_could_be_moved(folder: Path) -> None:
     flush = Failing()
-    holdings = open_small_provider(folder, flush=flush)
+    resources = open_small_provider(folder, flush=flush)
     flush.fail_after_write = True
     with pytest.raises(OutcomeUnknown):
-        await ensure(holdings, key(), "a")
+        await ensure(resources, key(), "a")
     reader = apsw.Connection(str(folder / "data" / "it.db"))
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM part").fetchall()
     for _ in range(2):
         with pytest.raises(Unavailable):
-            await holdings.inspect(key())
+            await resources.inspect(key())
     reader.close()
-    assert (await holdings.inspect(key())).presence is Presence.READY
+    assert (await resources.inspect(key())).presence is Presence.READY
 
 
 @scenario
@@ -437,25 +437,25 @@ async def test_a_file_that_lacks_a_table_is_refused_and_let_go(folder: Path) -> 
 @scenario
 async def test_what_failed_and_was_closed_stays_closed(folder: Path) -> None:
     flush = Failing()
-    holdings = open_small_provider(folder, flush=flush)
+    resources = open_small_provider(folder, flush=flush)
     flush.fail_after_write = False
     with pytest.raises(OutcomeUnknown):
-        await ensure(holdings, key())
-    await holdings.close()
+        await ensure(resources, key())
+    await resources.close()
     with pytest.raises(Unavailable):
-        await ensure(holdings, key())
+        await ensure(resources, key())
     await open_small_provider(folder).close()
 
 
 @scenario
 async def test_what_is_closed_is_unavailable_and_is_found_again(folder: Path) -> None:
-    holdings = open_small_provider(folder)
-    await ensure(holdings, key(), "a")
-    await holdings.close()
-    await holdings.close()
+    resources = open_small_provider(folder)
+    await ensure(resources, key(), "a")
+    await resources.close()
+    await resources.close()
     for verb in (ensure, remove):
         with pytest.raises(Unavailable):
-            await verb(holdings, key())
+            await verb(resources, key())
     with pytest.raises(StoreForeign):
         open_small_provider(folder, application_id=8)
     again = open_small_provider(folder)
@@ -466,10 +466,10 @@ async def test_what_is_closed_is_unavailable_and_is_found_again(folder: Path) ->
 
 @scenario
 async def test_a_call_handed_in_before_the_close_is_finished(folder: Path) -> None:
-    holdings = open_small_provider(folder)
-    late = asyncio.create_task(ensure(holdings, key(), "a"))
+    resources = open_small_provider(folder)
+    late = asyncio.create_task(ensure(resources, key(), "a"))
     await asyncio.sleep(0)
-    await holdings.close()
+    await resources.close()
     assert await late == {"key": key().text}
 
 
@@ -480,7 +480,7 @@ def test_a_surprise_while_it_is_opened_lets_go_of_the_file(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(holdings_module, "Committer", surprise)
+        patch.setattr(resource_file, "Committer", surprise)
         with pytest.raises(ZeroDivisionError):
             open_small_provider(folder)
     asyncio.run(open_small_provider(folder).close())

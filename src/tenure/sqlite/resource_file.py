@@ -47,7 +47,7 @@ from tenure.ports.store import (
 )
 from tenure.sqlite.commit_thread import ThreadRunner, WorkRunner
 from tenure.sqlite.committer import Committer
-from tenure.sqlite.gate import OpenFile, open_file
+from tenure.sqlite.durable_file import OpenFile, open_file
 from tenure.sqlite.migrations import Migration, read_migrations
 from tenure.sqlite.statements import Statements
 
@@ -74,9 +74,11 @@ _LIST_OWNED = (
     " WHERE plane = ? AND state = 'PRESENT' AND rowid > ? ORDER BY rowid LIMIT ?"
 )
 _RESOURCE_SQL = Path(__file__).with_suffix(".sql")
+_RESOURCE_MIGRATION = "holdings"
+"""The name of this migration in the files; it is stored, so it stays."""
 
 
-class _OpenHoldings(NamedTuple):
+class _OpenResourceFile(NamedTuple):
     """The open file with its committer and its read cursor."""
 
     file: OpenFile
@@ -84,12 +86,12 @@ class _OpenHoldings(NamedTuple):
     reader: apsw.Cursor
 
 
-class Holdings:
-    """One provider's resources in one file; made by `open_holdings`."""
+class ResourceFile:
+    """One provider's resources in one file; made by `open_resource_file`."""
 
     def __init__(
         self,
-        open_again: Callable[[], _OpenHoldings],
+        open_again: Callable[[], _OpenResourceFile],
         *,
         tables: Mapping[str, TableShape],
         clock: Clock,
@@ -267,7 +269,7 @@ class Holdings:
         change = _change((), (), parts, is_new_work=state == PRESENT)
         return replace(change, prepared_writes=(_PREPARED_INSERT,), parameters=(values,))
 
-    def _get_open(self) -> _OpenHoldings:
+    def _get_open(self) -> _OpenResourceFile:
         """The open file; it is opened again after a failed COMMIT."""
         if self._is_closed:
             raise Unavailable("The provider's file is closed: nothing was read or written.")
@@ -283,7 +285,7 @@ class Holdings:
         return self._open
 
 
-def open_holdings(
+def open_resource_file(
     path: Path | str,
     *,
     migrations: Path,
@@ -292,7 +294,7 @@ def open_holdings(
     clock: Clock,
     flush: WorkRunner | None = None,
     free_bytes: Callable[[], int] | None = None,
-) -> Holdings:
+) -> ResourceFile:
     """Open the provider's file, creating it if needed, and lock it until `close`.
 
     `migrations` and `tables` are the provider's own, in addition to `resource`; `flush` runs
@@ -303,25 +305,25 @@ def open_holdings(
     tables = {"resource": RESOURCE, **tables}
     commit_thread = ThreadRunner(f"commit {Path(path).name}") if flush is None else flush
 
-    def open_again() -> _OpenHoldings:
+    def open_again() -> _OpenResourceFile:
         file = open_file(path, steps, application_id=application_id)
         try:
             committer = Committer(
                 file.writer, tables, flush=commit_thread, free_bytes=free_bytes or file.free_bytes
             )
-            return _OpenHoldings(file, committer, file.reader().cursor())
+            return _OpenResourceFile(file, committer, file.reader().cursor())
         except BaseException as error:
             file.close()
             if isinstance(error, apsw.Error):
                 raise StoreError(f"{file.path} cannot be used ({error}).") from None
             raise
 
-    return Holdings(open_again, tables=tables, clock=clock, flush=commit_thread)
+    return ResourceFile(open_again, tables=tables, clock=clock, flush=commit_thread)
 
 
 def provider_migrations(provider: Path) -> list[Migration]:
     """The migrations of a provider's file: first the one of `resource`, then its own."""
-    first = Migration(1, _RESOURCE_SQL.stem, _RESOURCE_SQL.read_text(encoding="utf-8"))
+    first = Migration(1, _RESOURCE_MIGRATION, _RESOURCE_SQL.read_text(encoding="utf-8"))
     own = read_migrations(provider / "migrations")
     return [first, *(one._replace(number=one.number + 1) for one in own)]
 
@@ -384,7 +386,7 @@ def _change(
     return Change("", (*guards, *own), (*writes, *others), is_new_work)
 
 
-def _checkpoint(opened: _OpenHoldings) -> _OpenHoldings:
+def _checkpoint(opened: _OpenResourceFile) -> _OpenResourceFile:
     """Checkpoint the recovered WAL before the file is used again.
 
     After a failed flush the WAL may be complete in the page cache and not on the disk, although the
