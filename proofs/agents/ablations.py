@@ -104,7 +104,7 @@ def nobody_is_told() -> AbstractContextManager[None]:
     async def closing(*_: Any, **__: Any) -> Change:
         return Change("", (), ())
 
-    return patched(verbs, _notify_lock_holder=closing)
+    return patched(verbs, _supersede=closing)
 
 
 def parent_not_guarded() -> AbstractContextManager[None]:
@@ -126,8 +126,8 @@ def was_forgotten() -> AbstractContextManager[None]:
 
 def place_not_given_up() -> AbstractContextManager[None]:
     """Empty the lock queue of an agent, even if another operation is queued by now."""
-    real = subject._lock_column  # noqa: SLF001
-    return patched(subject, _lock_column=lambda *given: real(*given) or ("next",))
+    real = subject._lock_columns  # noqa: SLF001
+    return patched(subject, _lock_columns=lambda *given: real(*given) or ("next",))
 
 
 def keys_not_kept() -> AbstractContextManager[None]:

@@ -211,9 +211,9 @@ class ReconcilersSimulation(Simulation):
     @contextmanager
     def _losing(self) -> Iterator[None]:
         """Reactions are lost: cascades, tombstones, and removals that were acknowledged."""
-        walk, apply, remove = cascade.delete_below, Tables.apply, FakeProvider._remove  # noqa: SLF001
+        walk, apply, remove = cascade.delete_owned, Tables.apply, FakeProvider._remove  # noqa: SLF001
 
-        async def delete_below(plane: Any, agent: str, operation: str) -> OwnedAgents:
+        async def delete_owned(plane: Any, agent: str, operation: str) -> OwnedAgents:
             if self.loses():
                 return OwnedAgents(())
             return await walk(plane, agent, operation)
@@ -234,7 +234,7 @@ class ReconcilersSimulation(Simulation):
                 self.world.things[provider.name, key.text] = thing  # it said so, and did nothing
 
         with (
-            patched(cascade, delete_below=delete_below),
+            patched(cascade, delete_owned=delete_owned),
             patched(Tables, apply=losing),
             patched(FakeProvider, _remove=_remove),
         ):

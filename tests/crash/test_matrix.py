@@ -215,10 +215,10 @@ def test_a_lock_that_is_not_waited_for_is_seen():
 
 
 def test_a_close_that_does_not_cancel_the_holder_is_seen():
-    async def cancel_nothing(plane, holder, *, by, now):
+    async def cancel_nothing(plane, superseded, *, closing_operation, now):
         return Change("", (), ())
 
-    with patched(verbs, _notify_lock_holder=cancel_nothing):
+    with patched(verbs, _supersede=cancel_nothing):
         assert AGENTS.run(Case("delete_while_creating")).wrong
 
 

@@ -59,7 +59,7 @@ def test_a_safeguard_is_on_again_afterwards():
         of_saga = saga.decide_outcome, saga.steps_to_undo, saga.next_moves
         of_agents = (
             verbs.admit_verb,
-            verbs._notify_lock_holder,
+            verbs._supersede,
             vars(subject)["SUPERSEDED"],
             subject._release_writes,
         )

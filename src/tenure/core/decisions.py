@@ -67,13 +67,15 @@ def retry(progress: Progress) -> IntentChanges:
     return {name: {"due_at": 0.0, "attempts": 0} for name in sorted(progress.stuck)}
 
 
-def adopt(intent: Intent, by: str) -> IntentChanges:
+def adopt(intent: Intent, principal: str) -> IntentChanges:
     """Mark a stuck step as done, because an operator says that it happened."""
     state = INTENT.after(intent.state, IntentTrigger.DONE)
-    return {intent.step: {"state": state, "unknown_since": None, "detail": f"adopted by {by}"}}
+    return {
+        intent.step: {"state": state, "unknown_since": None, "detail": f"adopted by {principal}"}
+    }
 
 
-def mark_absent(progress: Progress, intent: Intent, by: str) -> IntentChanges:
+def mark_absent(progress: Progress, intent: Intent, principal: str) -> IntentChanges:
     """Clear the unknown outcome of a stuck step, because an operator says that it holds nothing.
 
     The step is done again; if the operation is being undone, the step counts as undone.
@@ -81,4 +83,4 @@ def mark_absent(progress: Progress, intent: Intent, by: str) -> IntentChanges:
     columns: Columns = {"unknown_since": None, "due_at": 0.0, "attempts": 0}
     if progress.compensating_at is not None:
         columns = {"state": INTENT.after(intent.state, IntentTrigger.UNDONE)}
-    return {intent.step: columns | {"detail": f"marked absent by {by}"}}
+    return {intent.step: columns | {"detail": f"marked absent by {principal}"}}

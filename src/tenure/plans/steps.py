@@ -10,7 +10,7 @@ from tenure.core.plan import Step, StepKind
 from tenure.ports.provider import Call, Presence, Provider, Spec
 
 
-async def unless_foreign(
+async def end_unless_foreign(
     provider: Provider, key: ResourceKey, end: Callable[[ResourceKey], Awaitable[None]]
 ) -> None:
     """End the resource under this key; a refusal is ignored if the resource is not ours."""
@@ -46,7 +46,7 @@ def provided(
 
     async def remove(call: Call) -> Ending:
         service = call.providers[provider]
-        await unless_foreign(service, call.key, service.remove)
+        await end_unless_foreign(service, call.key, service.remove)
         return Done()
 
     undo = remove if kind is StepKind.COMPENSATABLE else None

@@ -25,7 +25,7 @@ class HeldResource(Struct, frozen=True, gc=False):
     generation: int
 
 
-class AgentLock(NamedTuple):
+class LockAnswer(NamedTuple):
     """The answer to a request for an agent's lock."""
 
     held_by: str = ""
@@ -43,7 +43,7 @@ class OwnedAgents(NamedTuple):
 
     remaining: Sequence[str]
     """The names of the agents that are not deleted yet."""
-    more: bool = False
+    has_unrequested: bool = False
     """Whether the deletion of some of them was not requested yet."""
 
 
@@ -59,7 +59,7 @@ class PlaneApi(Protocol):
 
     async def acquire_lock(
         self, agent: str, operation: str, *, return_state: AgentState, previous_operation: str
-    ) -> AgentLock:
+    ) -> LockAnswer:
         """Give this operation the agent's lock, once no other operation has it.
 
         If the operation is cancelled, the agent returns to another state.  When the operation was

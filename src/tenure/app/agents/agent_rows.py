@@ -26,7 +26,7 @@ def start_verb(
     *,
     epoch: int,
     is_new: bool,
-    waits: bool,
+    waits_for_lock: bool,
     now: float,
 ) -> Set:
     """Write the state in which a verb starts, and whether it has the lock or waits for it.
@@ -35,7 +35,7 @@ def start_verb(
     """
     columns: Row = {"generation": agent.generation + 1} if is_new else {}
     columns |= {"epoch": epoch, "state": new_state, "updated_at": now}
-    columns |= {"next": operation} if waits else {"operation": operation, "next": None}
+    columns |= {"next": operation} if waits_for_lock else {"operation": operation, "next": None}
     return Set("agent", (agent.uid,), columns)
 
 
@@ -55,7 +55,7 @@ def set_serving(uid: str, serving: str) -> Set:
     return Set("agent", (uid,), {"serving": serving})
 
 
-def set_numbers(agent: AgentRecord, *, generation: int, epoch: int | None) -> Set:
+def set_generation_and_epoch(agent: AgentRecord, *, generation: int, epoch: int | None) -> Set:
     """Write the generation, and the epoch of an agent; a lock without an agent has no epoch."""
     columns: Row = {"generation": generation}
     return Set("agent", (agent.uid,), columns if epoch is None else {**columns, "epoch": epoch})

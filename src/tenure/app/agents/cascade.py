@@ -54,7 +54,7 @@ async def tree(plane: Plane, row: AgentRecord, *, limit: int) -> list[CascadeEdg
     while queue and len(found) < limit:
         owner, depth = queue.pop()
         below: list[tuple[str, int]] = []
-        for edge in await ownership.edges_of(plane, owner):
+        for edge in await ownership.edges_from(plane, owner):
             kind, target = edge.kind, edge.target
             name, effect = await kind_of(edge).preview(reachability, edge)
             found.append(CascadeEdge(edge.owner, kind, target, name, depth + 1, effect))
@@ -66,10 +66,10 @@ async def tree(plane: Plane, row: AgentRecord, *, limit: int) -> list[CascadeEdg
     return found[:limit]
 
 
-async def delete_below(plane: Plane, agent: str, operation: str) -> OwnedAgents:
+async def delete_owned(plane: Plane, agent: str, operation: str) -> OwnedAgents:
     """Release things that have another owner, and request the deletion of all others below."""
     reachability = ReachabilityWithout(plane, agent)
-    edges = await ownership.edges_of(plane, agent)
+    edges = await ownership.edges_from(plane, agent)
     for edge in edges:
         await kind_of(edge).release(plane, reachability, edge)
     if all(edge.kind != EdgeKind.AGENT for edge in edges):
@@ -90,7 +90,7 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> OwnedAgents:
     ]
     if not remaining:
         await _drop_edges_between(plane, [agent, *(row.uid for row in unowned)])
-    return OwnedAgents(remaining, more=len(to_request) > count)
+    return OwnedAgents(remaining, has_unrequested=len(to_request) > count)
 
 
 async def _request_deletes(plane: Plane, rows: list[AgentRecord], operation: str) -> int:
@@ -112,7 +112,7 @@ async def _drop_edges_between(plane: Plane, owners: list[str]) -> None:
     for uid in owners:
         drops += [
             edge_rows.drop_edge(row)
-            for row in await ownership.owned_by(plane, uid)
+            for row in await ownership.agent_edges_from(plane, uid)
             if row.target in gone
         ]
         if len(drops) >= DROPS_AT_ONCE:
@@ -127,7 +127,7 @@ async def _unowned_below(plane: Plane, root: str) -> list[AgentRecord]:
     found: list[AgentRecord] = []
     queue, seen = [root], {root}
     for uid in queue:
-        for edge in await ownership.owned_by(plane, uid):
+        for edge in await ownership.agent_edges_from(plane, uid):
             target = edge.target
             if target in seen:
                 continue
@@ -148,7 +148,7 @@ async def _all_owners(plane: Plane, uid: str) -> frozenset[str]:
     """Every agent that owns this one, directly or through others, and this one itself."""
     queue, seen = [uid], {uid}
     for one in queue:
-        for row in await ownership.owners_of(plane, one):
+        for row in await ownership.edges_to(plane, one):
             owner = row.owner
             if owner not in seen:
                 seen.add(owner)
@@ -171,7 +171,7 @@ async def _is_older(plane: Plane, row: AgentRecord, operation: str) -> bool:
 def _is_part_of_cascade(operation: OperationRecord) -> bool:
     """Whether another operation requested this delete, and not a caller."""
     values = typed_input_of(operation)
-    return isinstance(values, DeleteInput) and bool(values.cascade)
+    return isinstance(values, DeleteInput) and bool(values.cascade_operation)
 
 
 async def end_edge(plane: Plane, edge: EdgeRecord, *, guards: tuple[Is, ...] = ()) -> bool:

@@ -1,4 +1,4 @@
-"""The verbs on agents that a caller can request: create, suspend, stop, resume, delete.
+"""The verbs on agents that a caller can request: create, suspend, stop, resume, delete, recover.
 
 Each function reads the agent, checks the verb against the table of `tenure.core.agent`, and commits
 one change with the operation that it starts.  The parts of a create are in
@@ -97,15 +97,14 @@ async def create_agent(
             updated_at=now,
         )
         if parent is not None:
-            guards += await ownership.guards_below(plane, parent)
+            guards += await ownership.guards_of_new_owner(plane, parent)
             owned = await creation.parent_edge(plane, caller, parent.uid, uid, spec, now=now)
             writes += (owned,)
         granter = await ownership.requesting_agent(plane, caller)
         if granter is not None:
-            guards += await ownership.guards_below(plane, granter)
-            by = caller.principal
+            guards += await ownership.guards_of_new_owner(plane, granter)
             edge = creation.resource_edge(
-                plane, caller, EdgeKind.GRANT, by, uid, slot="access", now=now
+                plane, caller, EdgeKind.GRANT, granter.uid, uid, slot="access", now=now
             )
             writes += (edge,)
         if spec.credentials:
@@ -129,7 +128,7 @@ def _new_agent(
     uid, state, verb = row.uid, AgentState.CREATING, VERBS[VerbName.CREATE]
     return (
         agent_rows.put_agent(row),
-        agent_event_row(caller.tenant, uid, operation, state, name=name, by=verb.name, now=now),
+        agent_event_row(caller.tenant, uid, operation, state, name=name, verb=verb.name, now=now),
         audit.audit_line(caller, verb.audit, target=uid, now=now, name=name, operation=operation),
     )
 
@@ -175,16 +174,18 @@ async def delete_agent(
     *,
     drain_seconds: float | None = None,
     retention: str | None = None,
-    cascade: str = "",
+    cascade_operation: str = "",
     request_options: RequestOptions = DEFAULT_OPTIONS,
 ) -> OperationView:
     """Close the agent now, delete the agents that only it owns, then remove its resources.
 
-    `cascade` is the operation that deletes an owner of this agent.  That operation walks the graph
-    of owners for both.
+    `cascade_operation` is the operation that deletes an owner of this agent.  That operation walks
+    the graph of owners for both.
     """
     options = DeleteOptions(
-        drain_seconds=drain_seconds, retention=retention, cascade=cascade or UNSET
+        drain_seconds=drain_seconds,
+        retention=retention,
+        cascade_operation=cascade_operation or UNSET,
     )
     return await _request(
         plane, caller, VerbName.DELETE, name, options, request_options=request_options

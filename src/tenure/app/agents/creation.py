@@ -70,8 +70,10 @@ async def claim_name(
     return guards, (
         agent_rows.move_name(named, uid),
         agent_rows.replace_agent(old, new_state, keep_spec=retain, now=now),
-        agent_event_row(caller.tenant, old, "", new_state, name=name, by=VerbName.CREATE, now=now),
-        *[edge_rows.drop_edge(one) for one in await ownership.owners_of(plane, old)],
+        agent_event_row(
+            caller.tenant, old, "", new_state, name=name, verb=VerbName.CREATE, now=now
+        ),
+        *[edge_rows.drop_edge(one) for one in await ownership.edges_to(plane, old)],
     )
 
 

@@ -73,9 +73,10 @@ async def own(
     new_owner = on_delete.removeprefix(REASSIGN)
     if new_owner != on_delete:
         if not row.can_be_reassigned:
-            message = (
-                f"on_delete: a {kind} ends with its owner; agents and webhooks can be reassigned"
+            others = " and ".join(
+                f"{one}s" for one in OWNED_KINDS if OWNED_KINDS[one].can_be_reassigned
             )
+            message = f"on_delete: a {kind} ends with its owner; {others} can be reassigned"
             raise Invalid(message)
         on_delete = REASSIGN + (await get_agent_row(plane, caller, new_owner)).uid
     found = await row.find(plane, caller, target)
@@ -191,7 +192,7 @@ async def _next_owner(reachability: ReachabilityWithout, edge: EdgeRecord) -> Ag
     """
     store, target = reachability.plane.store, edge.target
     subscription = await store.find(SubscriptionRecord, (target,))
-    owners = await ownership.owners_of(reachability.plane, target, EdgeKind.WEBHOOK)
+    owners = await ownership.edges_to(reachability.plane, target, EdgeKind.WEBHOOK)
     others = [one.owner for one in owners if one.tenant == edge.tenant]
     apart = {edge.owner, "" if subscription is None else subscription.agent}
     for uid in (ownership.new_owner_of(edge), *(one for one in others if one not in apart)):
@@ -243,7 +244,7 @@ async def _end_agent(plane: Plane, edge: EdgeRecord, guards: Guards) -> bool:
 async def _pass_on(plane: Plane, edge: EdgeRecord, child: AgentRecord, guards: Guards) -> None:
     """Remove this owner of an agent that stays; add the next owner that the edge names, if any."""
     owner, target, new_owner = edge.owner, edge.target, ownership.new_owner_of(edge)
-    others = [one.owner for one in await ownership.owners_of(plane, target)]
+    others = [one.owner for one in await ownership.edges_to(plane, target)]
     guards = (*guards, Is.of(child, "parent"))
     writes: Writes = (edge_rows.drop_edge(edge),)
     row = (
@@ -276,7 +277,7 @@ async def request_delete(plane: Plane, row: AgentRecord, operation: str) -> None
     # next poll requests the deletion again.
     with suppress(Conflict, PlanUnknown):
         await agents.delete_agent(
-            plane, caller, child, cascade=operation, request_options=request_options
+            plane, caller, child, cascade_operation=operation, request_options=request_options
         )
 
 

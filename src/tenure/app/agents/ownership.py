@@ -57,15 +57,15 @@ def _is_reassigned(row: EdgeRecord) -> bool:
     return row.on_delete.startswith(REASSIGN)
 
 
-async def owners_of(
+async def edges_to(
     plane: Plane, target: str, kind: EdgeKind = EdgeKind.AGENT
 ) -> Sequence[EdgeRecord]:
     """The edges by which agents own this agent, or another thing."""
     return await plane.store.list_rows(EdgeRecord, {"target": target, "kind": kind}, limit=PAGE_MAX)
 
 
-async def edges_of(plane: Plane, uid: str) -> list[EdgeRecord]:
-    """Every edge that begins at an agent, agents that it owns first."""
+async def edges_from(plane: Plane, uid: str) -> list[EdgeRecord]:
+    """Every edge from an agent to what it owns, agents first."""
     found = await list_all(plane.store, EdgeRecord, {"owner": uid})
     return [*await _edges_from_parent_column(plane, uid, {row.target for row in found}), *found]
 
@@ -82,9 +82,9 @@ async def _edges_from_parent_column(
     ]
 
 
-async def owned_by(plane: Plane, uid: str) -> list[EdgeRecord]:
-    """The edges from an agent to those that it owns."""
-    return [row for row in await edges_of(plane, uid) if row.kind == EdgeKind.AGENT]
+async def agent_edges_from(plane: Plane, uid: str) -> list[EdgeRecord]:
+    """The edges from an agent to the agents that it owns."""
+    return [row for row in await edges_from(plane, uid) if row.kind == EdgeKind.AGENT]
 
 
 async def requesting_agent(plane: Plane, caller: Caller) -> NamedAgentRecord | None:
@@ -129,22 +129,22 @@ class Reachability:
         An agent that nobody owns has an empty chain.  The last guard checks that its agent is still
         a root.
         """
-        below: dict[str, tuple[str, tuple[Is, ...]]] = {uid: ("", ())}
+        came_from: dict[str, tuple[str, tuple[Is, ...]]] = {uid: ("", ())}
         queue = [uid]
         for one in queue:
-            edges = await self._owners_of(one)
+            edges = await self._edges_to(one)
             if not edges:
-                return await self._chain(one, below)
+                return await self._chain(one, came_from)
             for owner, guards in self._present_and_next_owners(edges):
-                if owner in below or self._answers.get(owner) is False:
+                if owner in came_from or self._answers.get(owner) is False:
                     continue
-                below[owner] = one, guards
+                came_from[owner] = one, guards
                 row = await self.find(owner)
                 if row is not None and row.state not in DELETION_STATES:
                     queue.append(owner)
                 else:
                     self.closed_owner = self.closed_owner or row
-        self._answers.update(dict.fromkeys(below, False))
+        self._answers.update(dict.fromkeys(came_from, False))
         return None
 
     async def is_reachable(self, uid: str) -> bool:
@@ -153,8 +153,8 @@ class Reachability:
             self._answers[uid] = await self.guards(uid) is not None
         return self._answers[uid]
 
-    async def _owners_of(self, uid: str) -> Sequence[EdgeRecord]:
-        found, new = await owners_of(self.plane, uid), self._extra_edge
+    async def _edges_to(self, uid: str) -> Sequence[EdgeRecord]:
+        found, new = await edges_to(self.plane, uid), self._extra_edge
         if new is None or new.target != uid:
             return found
         return [*(row for row in found if row.owner != new.owner), new]
@@ -171,15 +171,15 @@ class Reachability:
                 yield new_owner_of(row), () if row is self._extra_edge else (guard,)
 
     async def _chain(
-        self, top: str, below: Mapping[str, tuple[str, tuple[Is, ...]]]
+        self, top: str, came_from: Mapping[str, tuple[str, tuple[Is, ...]]]
     ) -> tuple[Is, ...]:
         """Guards from the owner next to the agent up to the top."""
         chain: list[Is] = []
         one, columns = top, ["state", "parent"]
-        while below[one][0]:
+        while came_from[one][0]:
             row = cast(AgentRecord, await self.find(one))
-            chain += (Is.of(row, *columns), *below[one][1])
-            one, columns = below[one][0], ["state"]
+            chain += (Is.of(row, *columns), *came_from[one][1])
+            one, columns = came_from[one][0], ["state"]
         return tuple(reversed(chain))
 
 
@@ -211,7 +211,7 @@ def _depth(chain: Sequence[Is]) -> int:
     return sum(guard.table == "agent" for guard in chain)
 
 
-async def guards_below(plane: Plane, row: NamedAgentRecord) -> tuple[Is, ...]:
+async def guards_of_new_owner(plane: Plane, row: NamedAgentRecord) -> tuple[Is, ...]:
     """Guards for a new edge from this agent: the agent and its owners have not changed.
 
     Conflict `wrong_state` if the agent is closed, by itself or by an owner.
@@ -275,7 +275,7 @@ async def add_edge(
         raise Invalid("target: an agent does not own itself")
     while True:
         now = plane.store.now()
-        guards = await guards_below(plane, owner)
+        guards = await guards_of_new_owner(plane, owner)
         audit_row = audit_line(caller, "edge.add", target=name, now=now, owner=uid, kind=kind)
         known = await plane.store.find(EdgeRecord, (uid, kind, name))
         write: Put | Set = (
@@ -287,7 +287,7 @@ async def add_edge(
         if not isinstance(target, str):
             guards += (Is.of(target, "state", "parent"),)
             if not core.PERMISSIONS[AgentState(target.state)].serves:
-                message = f"agent {target.name} is {target.state} and can be given nobody"
+                message = f"agent {target.name} is {target.state} and cannot get a new owner"
                 raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=name)
             new = EdgeRecord(uid, kind, name, caller.tenant, on_delete, now)
             guards += await _guards_of_new_edge(plane, target, new)
@@ -327,7 +327,7 @@ async def _refuse_deep(plane: Plane, top: str, most: int) -> None:
     for _ in range(most + 1):
         below: list[str] = []
         for uid in level:
-            owned = [row.target for row in await owned_by(plane, uid)]
+            owned = [row.target for row in await agent_edges_from(plane, uid)]
             below += [one for one in dict.fromkeys(owned) if one not in seen]
             seen.update(below)
             await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from tenure.core.records import AgentRecord, OperationRecord, is_agent
 from tenure.plans.agents.inputs import LockedInput, QueuedInput, VerbInput, plain_fields
 from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports import lock_rows, operation_rows
-from tenure.ports.plane_api import AgentLock, MissingAcknowledgement, OwnedAgents, PlaneApi
+from tenure.ports.plane_api import LockAnswer, MissingAcknowledgement, OwnedAgents, PlaneApi
 from tenure.ports.store import Change, Is
 
 
@@ -32,17 +32,17 @@ class AgentPlaneApi(PlaneApi):
 
     async def acquire_lock(
         self, agent: str, operation: str, *, return_state: AgentState, previous_operation: str
-    ) -> AgentLock:
+    ) -> LockAnswer:
         """The agent's row is the lock: a guarded change takes it, once it is free."""
         plane, key = self._require_plane(), (agent,)
         row = await plane.store.find(AgentRecord, key)
         while row is not None and row.operation != operation:
             if row.operation is not None:
-                return AgentLock(held_by=row.operation)
+                return LockAnswer(held_by=row.operation)
             mine = await plane.store.find(OperationRecord, (operation,))
             queued = mine is not None and typed_input_of(mine).queued
             if queued and row.next != operation:
-                return AgentLock(refused="another operation has closed the agent")
+                return LockAnswer(refused="another operation has closed the agent")
             if mine is None or row.next != operation or not is_agent(row):
                 raise Defect(f"operation {operation} does not wait for agent {agent}")
             try:
@@ -52,7 +52,7 @@ class AgentPlaneApi(PlaneApi):
                     else await self._take_lock(row, mine, return_state, previous_operation)
                 )
             except Conflict as refused:
-                return AgentLock(refused=str(refused))
+                return LockAnswer(refused=str(refused))
             await plane.store.commit(change)
             row = await plane.store.find(AgentRecord, key)
         if row is None:
@@ -62,7 +62,7 @@ class AgentPlaneApi(PlaneApi):
         values = None if mine is None else typed_input_of(mine)
         if isinstance(values, VerbInput):
             return_state = values.return_state
-        return AgentLock("", return_state, holds)
+        return LockAnswer("", return_state, holds)
 
     async def _take_lock(
         self,
@@ -117,7 +117,7 @@ class AgentPlaneApi(PlaneApi):
 
     async def delete_owned(self, agent: str, operation: str) -> OwnedAgents:
         """Walk the agents that it owns, if a caller requested this operation."""
-        return await cascade.delete_below(self._require_plane(), agent, operation)
+        return await cascade.delete_owned(self._require_plane(), agent, operation)
 
     async def list_missing_acknowledgements(
         self, operation: str

@@ -68,7 +68,9 @@ class AgentSubject:
     ) -> Sequence[Write]:
         """The agent's row once its operation is in `state`, its event, and drops at the end."""
         values: AgentInput | QueuedInput = operation.input
-        row: Row = {} if progress.end is None else dict.fromkeys(_lock_column(operation, progress))
+        row: Row = {}
+        if progress.end is not None:  # its end sets the column that names the operation to NULL
+            row = dict.fromkeys(_lock_columns(operation, progress))
         others: list[Write] = []
         if not _is_queued(operation):
             verb = VERBS[operation.plan_name]
@@ -80,7 +82,7 @@ class AgentSubject:
                 row |= {"state": new_state, "updated_at": now}
                 whose = operation.tenant, operation.agent, operation.id
                 others.append(
-                    agent_event_row(*whose, new_state, name=values.name, by=verb.name, now=now)
+                    agent_event_row(*whose, new_state, name=values.name, verb=verb.name, now=now)
                 )
         if progress.end is not None:
             others += _release_writes(operation, progress)
@@ -117,8 +119,8 @@ def _return_state(operation: SubjectOperation, progress: Progress) -> AgentState
     return _lock_result(progress).return_state or accepted
 
 
-def _lock_column(operation: SubjectOperation, progress: Progress) -> tuple[str, ...]:
-    """The column in which the agent's row names this operation: it has the lock, or is next.
+def _lock_columns(operation: SubjectOperation, progress: Progress) -> tuple[str, ...]:
+    """The column in which the agent's row names this operation: `operation` or `next`, or none.
 
     An operation can end while it waits: a stop does much of its work before it has the lock, and a
     stuck one can be abandoned.  A queued one is named nowhere once another verb closed the agent.
@@ -137,11 +139,11 @@ def agent_event_row(
     new_state: AgentState,
     *,
     name: str,
-    by: str,
+    verb: str,
     now: float,
 ) -> Write:
     """The event row that announces the new state of an agent."""
-    body = encode({"state": new_state, "name": name, "by": by})
+    body = encode({"state": new_state, "name": name, "by": verb})
     event = agent_event(new_state)
     return NEW_EVENT.expand(
         (POSITION, tenant, agent, operation, event, now, body, event_sequence_of(agent))

@@ -76,17 +76,17 @@ async def admit_verb(
         new_state,
         epoch=start.input.epoch,
         is_new=True,
-        waits=lock_holder is not None,
+        waits_for_lock=lock_holder is not None,
         now=now,
     )
     guards = (Is.of(row, "generation", "state", "operation", "next"), *start.guards)
     writes: Writes = (started, *start.writes, audit_row)
-    closed = [one for one in (lock_holder, queued) if one]
-    for one in closed:
-        notification = await _notify_lock_holder(plane, one, by=operation, now=now)
-        guards += notification.guards
-        writes += notification.writes
-    wake_hints = tuple(WakeHint(one, interrupt=True) for one in closed)
+    superseded = [one for one in (lock_holder, queued) if one]
+    for one in superseded:
+        change = await _supersede(plane, one, closing_operation=operation, now=now)
+        guards += change.guards
+        writes += change.writes
+    wake_hints = tuple(WakeHint(one, interrupt=True) for one in superseded)
     stored = plain_fields(options, start.input)
     return Admission(uid, generation, guards, writes, stored, wake_hints)
 
@@ -113,16 +113,16 @@ async def _start(
     uid, epoch = row.uid, row.epoch + 1
     guards = await ownership.guards_of(plane, row) if verb.needs_open_owner else ()
     values = await _read_input(plane, caller, verb, row, options, epoch=epoch)
-    waits = await acknowledgements.await_subscribers(
+    subscriber_rows = await acknowledgements.rows_for_subscribers(
         plane, caller.tenant, verb.name, agent=uid, operation=operation, now=now
     )
-    writes: Writes = waits.writes
+    writes: Writes = subscriber_rows.writes
     if verb.is_announced:
         event = agent_event_row(
-            caller.tenant, uid, operation, new_state, name=row.name, by=verb.name, now=now
+            caller.tenant, uid, operation, new_state, name=row.name, verb=verb.name, now=now
         )
         writes = (event, *writes)
-    return VerbStart((*guards, *waits.guards), writes, values)
+    return VerbStart((*guards, *subscriber_rows.guards), writes, values)
 
 
 def _state_after(verb: LifecycleVerb, row: NamedAgentRecord, *, queued: str = "") -> AgentState:
@@ -173,31 +173,35 @@ async def _read_input(
     )
     if verb.drops_owner_edges is None or not verb.drops_owner_edges(options):
         return values
-    owners = await ownership.owners_of(plane, uid) if row.parent else ()
+    owners = await ownership.edges_to(plane, uid) if row.parent else ()
     return msgspec.structs.replace(values, owners=[one.owner for one in owners])
 
 
-async def _notify_lock_holder(plane: Plane, lock_holder: str, *, by: str, now: float) -> Change:
-    """Cancel the operation that has the agent's lock, or signal to it that the agent is closed.
+async def _supersede(
+    plane: Plane, superseded: str, *, closing_operation: str, now: float
+) -> Change:
+    """The change that cancels the operation with the agent's lock, or that is queued for it.
 
-    `by` is the operation that closes the agent.
+    If it can no longer be cancelled, it gets the signal that `closing_operation` closes the agent.
     """
     try:
-        handle = await load_handle(plane.store, plane.catalogue, plane.id, lock_holder)
+        handle = await load_handle(plane.store, plane.catalogue, plane.id, superseded)
     except PlanUnknown as unknown:
         message = (
-            f"operation {lock_holder} has the lock of this agent, and {unknown}; nothing was"
+            f"operation {superseded} has the lock of this agent, and {unknown}; nothing was"
             " changed, send the request to a process of the newer release"
         )
         raise PlanUnknown(message, plan=unknown.plan) from None
     if handle is None or handle.progress.end is not None:
         return Change("", (), ())  # the operation has just ended: a guard on the agent's row fails
-    handle.due_at = None
     if handle.progress.compensating_at is None:
-        why = {"why": f"the agent was closed by operation {by}", "closed": by}
+        why = {
+            "why": f"the agent was closed by operation {closing_operation}",
+            "closed": closing_operation,
+        }
         if (compensation := build_compensation(handle, why, now)) is not None:
             return compensation.change.expand_prepared()
-    body = {"signal": SUPERSEDED, "payload": by, "by": by}
+    body = {"signal": SUPERSEDED, "payload": closing_operation, "by": closing_operation}
     return build_entry(handle, EntryKind.SIGNALLED, "", body, now).change.expand_prepared()
 
 
@@ -250,7 +254,7 @@ async def start_queued(plane: Plane, row: NamedAgentRecord, operation: Operation
 
     The verb is checked as if it were requested at this moment: Conflict if it is refused.
     """
-    verb, name, now = VERBS[operation.plan_name], operation.id, plane.store.now()
+    verb, now = VERBS[operation.plan_name], plane.store.now()
     caller = Caller(operation.tenant, operation.principal, Role.OPERATOR)
     stored: PlainData = {
         key: value for key, value in stored_input_of(operation).items() if key != "queued"
@@ -258,11 +262,17 @@ async def start_queued(plane: Plane, row: NamedAgentRecord, operation: Operation
     options = read_options(verb.name, stored)
     new_state = _state_after(verb, row._replace(next=None))
     start = await _start(
-        plane, caller, verb, row, options, new_state=new_state, operation=name, now=now
+        plane, caller, verb, row, options, new_state=new_state, operation=operation.id, now=now
     )
     text = encode({**stored, **plain_fields(start.input)})
     started = agent_rows.start_verb(
-        row, name, new_state, epoch=start.input.epoch, is_new=False, waits=False, now=now
+        row,
+        operation.id,
+        new_state,
+        epoch=start.input.epoch,
+        is_new=False,
+        waits_for_lock=False,
+        now=now,
     )
     return Change(
         "",

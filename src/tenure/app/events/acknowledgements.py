@@ -60,7 +60,7 @@ class Strictness(NamedTuple):
 # --- with the acceptance of an operation ----------------------------------------------------------
 
 
-async def await_subscribers(
+async def rows_for_subscribers(
     plane: Plane, tenant: str, verb: str, *, agent: str, operation: str, now: float
 ) -> ChangePart:
     """The rows that make this operation wait for its required subscribers."""
@@ -87,7 +87,7 @@ async def await_subscribers(
 
 
 def _is_required(subscriber: SubscriptionRecord, agent: str, event: str) -> bool:
-    """Whether an operation that ends with this event of this agent waits for the subscriber."""
+    """Whether an operation that begins with this event of this agent waits for the subscriber."""
     if not subscriber.required or subscriber.agent not in {"", agent}:
         return False
     return filter_of(subscriber).has_type(event)
@@ -188,7 +188,6 @@ async def _settle(
         writes: Writes = (rows.acknowledge_wait(acknowledged), audit_row)
         handle = await load_handle(plane.store, plane.catalogue, plane.id, operation)
         if handle is not None and handle.progress.end is None:
-            handle.due_at = None  # a poll may have moved it: the change sets it again
             body = {"signal": ACKNOWLEDGED, "payload": subscription, "by": caller.principal}
             change = build_entry(
                 handle, EntryKind.SIGNALLED, "", body, now

@@ -211,7 +211,7 @@ async def _ownership_edges(
     writes: tuple[Put, ...] = ()
     asks = await ownership.requesting_agent(plane, caller)
     if asks is not None:
-        guards += await ownership.guards_below(plane, asks)
+        guards += await ownership.guards_of_new_owner(plane, asks)
     about = await plane.store.find(AgentRecord, (agent,)) if agent else None
     if about is not None:
         if about.state in ownership.DELETION_STATES:
@@ -310,7 +310,7 @@ async def remove(
     audit_row = audit_line(caller, "subscription.delete", target=name, now=now, name=row.name)
     exists = subscription_rows.subscription_exists(row)
     drops = [subscription_rows.drop_subscription(row), delivery_rows.drop_cursor(name)]
-    owners = await ownership.owners_of(plane, name, EdgeKind.WEBHOOK)
+    owners = await ownership.edges_to(plane, name, EdgeKind.WEBHOOK)
     drops += [edge_rows.drop_edge(one) for one in owners]
     change = Change("", (exists, *guards), (*drops, audit_row))
     refused = await idempotency.commit(plane, change, view)

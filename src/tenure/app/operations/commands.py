@@ -215,7 +215,6 @@ async def _decide(
         if idempotent.has_key and await idempotent.find_named_id(plane, plane.store.now()):
             return await reads.get_operation(plane, caller.tenant, operation)
         handle, row = await reads.read_own(plane, caller.tenant, operation)
-        handle.due_at = None  # forces a write: a poll changes it without a new revision
         now = plane.store.now()
         try:
             if request.checks_cancel:

@@ -109,8 +109,8 @@ class PendingChange(Struct):
             intent = handle.intents[step]
             for name, value in columns.items():
                 setattr(intent, name, value)
-        for new_intents in self.new_intents:
-            handle.intents[new_intents.step] = new_intents
+        for intent in self.new_intents:
+            handle.intents[intent.step] = intent
 
 
 def build_outcome(
@@ -140,9 +140,10 @@ def build_entry(
 ) -> PendingChange:
     """The change that appends an entry, with the state, the event and the next stage's intents.
 
-    With a `token` it is committed only while the step's intent has that token.
+    With a `token` it is committed only while the step's intent has that token.  Without one a
+    command makes the entry.
     """
-    name, journal_length, before = handle.id, handle.journal_length + 1, handle.progress
+    operation_id, journal_length, before = handle.id, handle.journal_length + 1, handle.progress
     text, value = encode_stored(body)  # later steps see the value as a restart would read it
     progress = saga.after(handle.plan, before, JournalEntry(journal_length, kind, step, now, value))
     state = saga.state_of(handle.plan, progress, handle.intents)
@@ -151,12 +152,15 @@ def build_entry(
     changes = intents or {}
     stuck = kind is EntryKind.STUCK and changes
     due_at = _due_at(handle, progress, _intents_after(handle, changes), now) if stuck else 0.0
-    columns, values = _operation_columns(handle, progress, state, due_at, kind=kind, now=now)
+    by_command = token is None
+    columns, values = _operation_columns(
+        handle, progress, state, due_at, kind=kind, by_command=by_command, now=now
+    )
     guard = (handle.revision,) if token is None else (step, token, handle.revision)
-    prepared_writes = [OPERATION_UPDATES[columns, token is None], NEW_ENTRY, NEW_EVENT]
+    prepared_writes = [OPERATION_UPDATES[columns, by_command], NEW_ENTRY, NEW_EVENT]
     parameters: list[Parameters] = [
-        (name, handle.revision + 1, now, *values, *guard),
-        (name, journal_length, handle.tenant, kind, step, now, text),
+        (operation_id, handle.revision + 1, now, *values, *guard),
+        (operation_id, journal_length, handle.tenant, kind, step, now, text),
         event_parameters(handle, kind, step, state, now=now, why=progress.cause),
     ]
     new_intents: Sequence[Intent] = ()
@@ -168,23 +172,21 @@ def build_entry(
     for one, changed in changes.items():
         if changed != IMPLIED_COLUMNS:
             prepared_writes.append(INTENT_UPDATES[tuple(changed)])
-            parameters.append((name, one, *changed.values()))
+            parameters.append((operation_id, one, *changed.values()))
     writes: list[Write] = []
     if end is not None or state is not handle.state:
         writes += handle.subject.writes_for_entry(handle, progress, state, now)
     if burned:
         writes += _burn(burned, now)
     # Two processes may try for the same number: the id of the change tells them apart.
-    change = f"{name}/{journal_length}/{handle.token if token is None else token}/{step or kind}"
-    # Other processes may wait for the operation to end or to get stuck.
-    wakes_waiters = end is not None or (state is STUCK and handle.state is not STUCK)
-    wake_hint = WakeHint(name) if wakes_waiters else None
+    writer_token = handle.token if token is None else token
+    change_id = f"{operation_id}/{journal_length}/{writer_token}/{step or kind}"
     return PendingChange(
         Change(
-            change,
+            change_id,
             (),
             tuple(writes),
-            wake_hint=wake_hint,
+            wake_hint=_wake_hint(handle, state, ended=end is not None),
             prepared_writes=prepared_writes,
             parameters=parameters,
         ),
@@ -197,6 +199,12 @@ def build_entry(
     )
 
 
+def _wake_hint(handle: OperationHandle, state: OperationState, *, ended: bool) -> WakeHint | None:
+    """Wakes other processes that may wait for the operation to end or to get stuck."""
+    got_stuck = state is STUCK and handle.state is not STUCK
+    return WakeHint(handle.id) if ended or got_stuck else None
+
+
 def _operation_columns(
     handle: OperationHandle,
     progress: Progress,
@@ -204,11 +212,17 @@ def _operation_columns(
     due_at: float | None,
     *,
     kind: EntryKind,
+    by_command: bool,
     now: float,
 ) -> tuple[tuple[str, ...], tuple[Value, ...]]:
-    """The columns that an entry changes in the operation's row beside its revision, and values."""
+    """The columns that an entry changes in the operation's row beside its revision, and values.
+
+    A command always writes the due time: a poll of the worker may have changed it since the
+    operation was read, and a poll does not raise the revision.
+    """
     old = handle.progress
-    if state is handle.state and due_at == handle.due_at and progress.cause == old.cause:
+    sets_due_at = by_command or due_at != handle.due_at
+    if state is handle.state and not sets_due_at and progress.cause == old.cause:
         return (), ()  # the most frequent case
     row: Row = {}
     if state is not handle.state:
@@ -218,7 +232,7 @@ def _operation_columns(
             )
             raise Defect(message)
         row["state"] = state
-    if handle.due_at != due_at:
+    if sets_due_at:
         row["due_at"] = due_at
     if progress.cause != old.cause:
         row["error"] = progress.cause

@@ -110,7 +110,7 @@ async def _write_epoch(plane: Plane, store_epoch: int) -> None:
         await plane.store.commit(Change("", (), (write,)))
         return
     async for agent in every(plane.store, AgentRecord):
-        raised = agent_rows.set_numbers(
+        raised = agent_rows.set_generation_and_epoch(
             agent,
             generation=_raise_number(agent.generation, pause.epoch),
             epoch=None if agent.epoch is None else _raise_number(agent.epoch, pause.epoch),

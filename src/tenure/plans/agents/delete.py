@@ -4,7 +4,7 @@ The agent is closed when the verb is accepted.  The pivot is the step that revok
 be undone: after it the operation only goes forward.
 """
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, field
 
 from tenure.core.agent import AgentState, AgentTrigger
 from tenure.core.endings import Done, Ending, NotYet
@@ -19,6 +19,7 @@ from tenure.ports.provider import Call
 EACH_SECONDS = 0.0005
 """Added to the poll interval for each agent that remains, as each poll reads all of them."""
 SOON_SECONDS = 0.01
+"""When the step is called again, if it has not requested every deletion yet."""
 
 
 class DeleteOptions(VerbOptions, frozen=True, kw_only=True):
@@ -26,23 +27,24 @@ class DeleteOptions(VerbOptions, frozen=True, kw_only=True):
 
     drain_seconds: float | UnsetType | None = None
     retention: str | UnsetType | None = None
-    cascade: str | UnsetType = UNSET
+    cascade_operation: str | UnsetType = field(default=UNSET, name="cascade")
     """The operation that deletes an owner of the agent, and walks the graph of owners for both."""
 
 
 class DeleteInput(VerbInput, frozen=True, kw_only=True):
     """The input of a delete."""
 
-    cascade: str = ""
+    cascade_operation: str = field(default="", name="cascade")
     """The operation that deletes an owner of the agent; empty: a caller requested this delete."""
 
 
 async def _delete_owned(call: Call) -> Ending:
-    """Revoke the agent's grants at once, and wait for the deletion of the agents it owned."""
-    remaining, more = await agent_steps.plane_of(call).delete_owned(call.key.agent, call.operation)
+    """Release what else it owns at once, request the deletion of the agents, and wait for them."""
+    plane = agent_steps.plane_of(call)
+    remaining, has_unrequested = await plane.delete_owned(call.key.agent, call.operation)
     if not remaining:
         return Done()
-    if more:
+    if has_unrequested:
         return NotYet(SOON_SECONDS, f"requests the deletion of {len(remaining)} agents")
     others = (
         f" and {len(remaining) - agent_steps.NAMES_MAX} more"
@@ -72,7 +74,7 @@ VERB = LifecycleVerb(
     closes=True,
     releases=True,
     # In a cascade the edges to its owners stay: the cascade finds the agent by them.
-    drops_owner_edges=lambda options: not options.cascade,
+    drops_owner_edges=lambda options: not options.cascade_operation,
     waits_for="agent.deleting",
 )
 PLAN = Plan(

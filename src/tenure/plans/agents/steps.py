@@ -20,7 +20,7 @@ from tenure.core.limits import DETAIL_CHARACTERS_MAX, NO_DEADLINE_SECONDS, StepL
 from tenure.core.plan import Step, StepKind, nothing, repeat
 from tenure.core.subscription import ACKNOWLEDGED
 from tenure.plans.agents.inputs import AgentInput, PlainData, QueuedInput, VerbInput
-from tenure.plans.steps import unless_foreign
+from tenure.plans.steps import end_unless_foreign
 from tenure.ports.credentials import Credentials
 from tenure.ports.identity import Authorization
 from tenure.ports.plane_api import HeldResource, PlaneApi
@@ -294,7 +294,7 @@ def remove_held(name: str, slot: str, *, skip_if: Callable[[Call], bool] = _neve
         provider: Provider = call.providers[slot]
         burned: list[tuple[str, str]] = []
         for resource in held_resources(call, slot):
-            await unless_foreign(provider, key_of(call, slot, resource), provider.remove)
+            await end_unless_foreign(provider, key_of(call, slot, resource), provider.remove)
             burned.append((resource.operation, resource.step))
         return Done({"removed": len(burned)}, burned=tuple(burned))
 

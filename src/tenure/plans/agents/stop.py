@@ -10,7 +10,7 @@ from tenure.core.plan import Plan, Step, StepKind, repeat
 from tenure.core.verb import LifecycleVerb, VerbName
 from tenure.plans.agents import steps as agent_steps
 from tenure.plans.agents.inputs import VerbInput, VerbOptions
-from tenure.plans.steps import unless_foreign
+from tenure.plans.steps import end_unless_foreign
 from tenure.ports.provider import Call
 
 
@@ -19,7 +19,7 @@ async def _kill(call: Call) -> Ending:
     values: VerbInput = call.input
     for held in values.runtimes:
         runtime, key = agent_steps.runtime_of(call), agent_steps.key_of(call, "runtime", held)
-        await unless_foreign(runtime, key, runtime.stop)
+        await end_unless_foreign(runtime, key, runtime.stop)
     return Done()
 
 

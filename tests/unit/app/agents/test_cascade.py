@@ -252,8 +252,8 @@ async def test_what_there_was_no_time_to_ask_for_is_asked_at_the_next_look(harne
     monkeypatch.setattr(cascade, "REQUEST_SECONDS", 0.0)
     uids = await create_graph(harness, 4, {(0, 1), (1, 2), (1, 3)})
     top = await agents.delete_agent(harness.plane, CALLER, uids[0], drain_seconds=0.0)
-    below = await cascade.delete_below(harness.plane, uids[0], top.id)
-    assert (len(below.remaining), below.more) == (3, True)
+    below = await cascade.delete_owned(harness.plane, uids[0], top.id)
+    assert (len(below.remaining), below.has_unrequested) == (3, True)
     assert (await harness.wait_for(top)).state == "SUCCEEDED"
     assert await standing(harness, uids) == set()
 
@@ -268,7 +268,7 @@ async def test_an_agent_that_owns_no_agents_is_deleted_without_a_walk(harness, m
         raise AssertionError(root)
 
     monkeypatch.setattr(cascade, "_unowned_below", refuse)
-    assert not (await cascade.delete_below(harness.plane, uids[0], alone.id)).remaining
+    assert not (await cascade.delete_owned(harness.plane, uids[0], alone.id)).remaining
 
 
 async def deep(harness, count, *, top="agent-0"):
@@ -327,7 +327,7 @@ async def test_a_deletion_that_does_nothing_but_fail_is_stuck_and_goes_on_once_i
 
     uids = await create_graph(harness, 2, {(0, 1)})
     with monkeypatch.context() as patch:
-        patch.setattr(cascade, "delete_below", broken)
+        patch.setattr(cascade, "delete_owned", broken)
         asked = await agents.delete_agent(harness.plane, CALLER, uids[0], drain_seconds=0.0)
         await asyncio.sleep(1_200)
         found = await reads.get_operation(harness.plane, CALLER.tenant, asked.id)

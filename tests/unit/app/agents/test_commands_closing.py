@@ -84,7 +84,7 @@ async def test_a_child_that_a_newer_release_works_on_is_asked_again_at_the_next_
     newer = await harness.boot_newer_release("suspend_agent")
     theirs = await agents.suspend_agent(newer, CALLER, "child")
     deleted = await agents.delete_agent(harness.plane, CALLER, "top", drain_seconds=0.0)
-    assert (await cascade.delete_below(harness.plane, top, deleted.id)).remaining == ["child"]
+    assert (await cascade.delete_owned(harness.plane, top, deleted.id)).remaining == ["child"]
     await operations.cancel(newer, CALLER, theirs.id)
     assert (await harness.wait_for(deleted)).state == SUCCEEDED
     assert await harness.agent_state(child) is AgentState.DELETED

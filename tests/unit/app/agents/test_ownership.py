@@ -30,7 +30,7 @@ async def test_a_create_that_failed_and_was_made_anew_is_owned_once(harness):
     assert failed.state == OperationState.COMPENSATED
 
     async def owned_agents() -> list[str]:
-        return [row.target for row in await ownership.owned_by(harness.plane, parent)]
+        return [row.target for row in await ownership.agent_edges_from(harness.plane, parent)]
 
     assert await owned_agents() == [failed.agent]
     again = await harness.create_ready("child", parent="parent")
@@ -44,7 +44,7 @@ async def test_an_owner_of_more_agents_than_a_page_has_is_read_whole(harness, mo
     monkeypatch.setattr(pages, "PAGE_MAX", 2)
     parent = await harness.create_ready("parent")
     children = [await harness.create_ready(f"child-{n}", parent="parent") for n in range(5)]
-    edges = await ownership.edges_of(harness.plane, parent)
+    edges = await ownership.edges_from(harness.plane, parent)
     assert [row.target for row in edges if row.kind == EdgeKind.AGENT] == sorted(children)
 
 

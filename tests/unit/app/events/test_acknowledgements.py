@@ -179,7 +179,7 @@ async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_
 ):
     await harness.create_ready()
     subscription = await create_required(harness)
-    read = acknowledgements.await_subscribers
+    read = acknowledgements.rows_for_subscribers
 
     async def read_too_early(*args, **more):
         ground = await read(*args, **more)
@@ -187,7 +187,7 @@ async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_
             await subscriptions.delete_subscription(harness.plane, CALLER, subscription)
         return ground
 
-    monkeypatch.setattr(acknowledgements, "await_subscribers", read_too_early)
+    monkeypatch.setattr(acknowledgements, "rows_for_subscribers", read_too_early)
     assert (await harness.run_verb("suspend")).state == OperationState.SUCCEEDED
     assert await harness.rows(AwaitedRecord) == []
 
@@ -196,14 +196,14 @@ async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_
 async def test_what_is_accepted_while_one_is_deleted_does_not_wait_for_it(harness, monkeypatch):
     await harness.create_ready()
     subscription = await create_required(harness)
-    owners_of = ownership.owners_of
+    owners_of = ownership.edges_to
     accepted: list[Any] = []
 
     async def just_before(*args):
         accepted.append(await agents.suspend_agent(harness.plane, CALLER, "alpha"))
         return await owners_of(*args)
 
-    monkeypatch.setattr(ownership, "owners_of", just_before)
+    monkeypatch.setattr(ownership, "edges_to", just_before)
     await subscriptions.delete_subscription(harness.plane, CALLER, subscription)
     (row,) = await harness.rows(AwaitedRecord)
     assert row.acknowledged_at is not None

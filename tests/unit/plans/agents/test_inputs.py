@@ -89,7 +89,11 @@ def test_an_input_that_lacks_newer_keys_is_read_with_defaults():
         "delete_agent", {"name": "alpha", "was": "SUSPENDED", "after": "", "epoch": 3}
     )
     assert isinstance(values, DeleteInput)
-    assert (values.return_state, values.epoch, values.cascade) == (AgentState.SUSPENDED, 3, "")
+    assert (values.return_state, values.epoch, values.cascade_operation) == (
+        AgentState.SUSPENDED,
+        3,
+        "",
+    )
     assert not values.owners
     assert read_input("suspend_agent", {}) == SuspendInput()
     assert read_input("create_agent", {}) == AgentInput()
@@ -118,7 +122,7 @@ def test_the_options_of_a_request_are_those_that_idempotency_keys_were_given_for
     assert plain_fields(StopOptions()) == {"keep_runtime": False}
     assert plain_fields(SuspendOptions()) == {"keep_runtime": False, "drain_seconds": None}
     assert plain_fields(DeleteOptions()) == {"drain_seconds": None, "retention": None}
-    assert plain_fields(DeleteOptions(cascade="x"))["cascade"] == "x"
+    assert plain_fields(DeleteOptions(cascade_operation="x"))["cascade"] == "x"
 
 
 def test_the_options_of_a_queued_verb_are_read_when_it_starts():
