@@ -280,7 +280,7 @@ async def _over(stage: DamagedStage) -> None:
     await stage.plane.engine.wait(suspended.id, 60.0)
     seen = findings.Sighting("leases", Sure.CONFIRMED, "x", "default", "", "", {"what": "x"})
     finding = cast(FindingRecord, await findings.report(stage.plane, seen))
-    await findings.settle(stage.plane, finding, by="somebody")
+    await findings.resolve(stage.plane, finding, by="somebody")
     for table in ("operation", "idempotency", "awaited", "finding"):
         for row in stage.rows(table).values():
             for column in OVER:

@@ -24,8 +24,8 @@ async def prepare(plane: Plane, *, new_home: bool = False) -> None:
     """
     await _refuse_another_planes_store(plane)
     if plane.home and not new_home:
-        kept = await plane.store.find(PlaneRecord, HOME_ROW)
-        refuse_another_home(plane.home, kept.name if kept is not None else "")
+        row = await plane.store.find(PlaneRecord, HOME_ROW)
+        refuse_another_home(plane.home, row.text if row is not None else "")
     _refuse_unknown_providers(plane)
     await _refuse_unknown_plans(plane)
     await plane.store.commit(Change("", (), (plane_rows.put_plane_value(PLANE_ROW, plane.id),)))
@@ -36,11 +36,11 @@ async def prepare(plane: Plane, *, new_home: bool = False) -> None:
 
 
 async def _refuse_another_planes_store(plane: Plane) -> None:
-    kept = await plane.store.find(PlaneRecord, PLANE_ROW)
-    if kept is not None and kept.name != plane.id:
+    row = await plane.store.find(PlaneRecord, PLANE_ROW)
+    if row is not None and row.text != plane.id:
         message = (
-            f"this store belongs to plane {kept.name!r}, not to {plane.id!r}; the name is part "
-            f"of every resource's key: start with plane={kept.name!r}. Nothing was changed"
+            f"this store belongs to plane {row.text!r}, not to {plane.id!r}; the name is part "
+            f"of every resource's key: start with plane={row.text!r}. Nothing was changed"
         )
         raise Invalid(message)
 
@@ -68,7 +68,7 @@ async def _keep_home(plane: Plane, *, new_home: bool) -> None:
     )
     first = None if refused is None else refused.found(PlaneRecord)
     if first is not None:
-        refuse_another_home(plane.home, first.name)
+        refuse_another_home(plane.home, first.text)
 
 
 def _refuse_unknown_providers(plane: Plane) -> None:

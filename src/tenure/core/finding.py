@@ -15,6 +15,6 @@ class FindingKind(StrEnum):
     """It could not be checked."""
 
 
-def finding_id(reconciler: str, subject: str) -> str:
-    """The id of this reconciler's finding about this subject: the same every time."""
-    return blake2b(repr((reconciler, subject)).encode(), digest_size=16).hexdigest()
+def finding_id(reconciler: str, finding_key: str) -> str:
+    """The id of this reconciler's finding of this key: the same every time."""
+    return blake2b(repr((reconciler, finding_key)).encode(), digest_size=16).hexdigest()

@@ -77,7 +77,7 @@ L_contra = TypeVar("L_contra", bound=EngineOperation, contravariant=True)
 class MoveExecutor(Protocol[L]):
     """Performs the moves of one operation at a time for an engine; the app implements it."""
 
-    async def load(self, operation: str, token: int) -> L | None:
+    async def load(self, operation_id: str, token: int) -> L | None:
         """Read an operation; None if it has ended.
 
         StaleToken if another worker has claimed it since.  PlanUnknown if this process cannot

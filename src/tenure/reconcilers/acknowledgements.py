@@ -6,14 +6,14 @@ the missing acknowledgement is a finding; only the subscriber or an operator can
 """
 
 from tenure.app.events import acknowledgements
-from tenure.app.events.acknowledgements import WaitState
+from tenure.app.events.acknowledgements import AcknowledgementState
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
-from tenure.core.records import AwaitedRecord, SubscriptionRecord
+from tenure.core.records import AcknowledgementRecord, SubscriptionRecord
 from tenure.core.roles import Caller, Role
-from tenure.reconcilers.term import FindingSubject, Term, Tick
+from tenure.reconcilers.term import FindingAbout, Term, Tick
 
 SENTENCE = "No operation waits for an acknowledgement that cannot come."
 NAME = "acknowledgements"
@@ -30,23 +30,23 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     """Check every missing acknowledgement; end at most `limit` waits."""
     term = term or Term(plane, NAME)
     seen = fixed = 0
-    async for row in every(plane.store, AwaitedRecord, {"acknowledged_at": None}):
+    async for row in every(plane.store, AcknowledgementRecord, {"acknowledged_at": None}):
         seen += 1
-        wait_state = await acknowledgements.wait_state_of(plane, row)
-        if wait_state is WaitState.WAITS:
+        state = await acknowledgements.state_of(plane, row)
+        if state is AcknowledgementState.MISSING:
             if row.since <= plane.store.now() - REPORT_AFTER_SECONDS:
                 await _report(plane, term, row)
         elif not term.read_only and fixed < limit:
             caller = Caller(row.tenant, f"reconciler {term.reconciler}", Role.OPERATOR)
-            is_closed = await acknowledgements.close_wait(plane, caller, row, wait_state)
+            is_closed = await acknowledgements.close_acknowledgement(plane, caller, row, state)
             fixed += is_closed
-            if wait_state is WaitState.GONE:
+            if state is AcknowledgementState.SUBSCRIBER_DELETED:
                 await _report(plane, term, row, CONTINUES if is_closed else CONTINUES_LATER)
-    await term.settle_unseen()
+    await term.resolve_unseen()
     return Tick(seen, fixed)
 
 
-async def _report(plane: Plane, term: Term, row: AwaitedRecord, effect: str = "") -> None:
+async def _report(plane: Plane, term: Term, row: AcknowledgementRecord, effect: str = "") -> None:
     operation, subscription = row.operation, row.subscription
     known = await plane.store.find(SubscriptionRecord, (subscription,))
     name = subscription if known is None else known.name
@@ -54,6 +54,6 @@ async def _report(plane: Plane, term: Term, row: AwaitedRecord, effect: str = ""
         FindingKind.CONFIRMED, f"{operation} {subscription}",
         f"operation {operation} has waited for the acknowledgement of {name}"
         f" since {in_utc(row.since)}{effect}",
-        about=FindingSubject(row.tenant, row.agent),
+        about=FindingAbout(row.tenant, row.agent),
         details={"operation": operation, "subscription": subscription, "since": row.since},
     )  # fmt: skip

@@ -14,7 +14,7 @@ from tenure.app.plane import Plane
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.core.records import CursorRecord, LetterRecord, ParkedRecord, SubscriptionRecord
-from tenure.reconcilers.term import FindingSubject, Term, Tick
+from tenure.reconcilers.term import FindingAbout, Term, Tick
 
 SENTENCE = "Every destination that does not accept events is reported."
 NAME = "letters"
@@ -57,7 +57,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     for destination in list(parked)[:limit]:  # no cursor: the destination was removed
         if not term.read_only:
             fixed += await subscriptions.drop_letters(plane, destination, guards=term.fence())
-    await term.settle_unseen()
+    await term.resolve_unseen()
     return Tick(seen, fixed)
 
 
@@ -95,5 +95,5 @@ async def _report(
         details["missed"] = cursor.missed
     await term.report(
         FindingKind.CONFIRMED, destination, f"{name} {', and '.join(what)}",
-        about=FindingSubject(tenant, agent), details=details,
+        about=FindingAbout(tenant, agent), details=details,
     )  # fmt: skip

@@ -40,7 +40,7 @@ from tenure.core.retry import DRIFT_REPAIR
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Call, Observation, Presence
 from tenure.reconcilers.circuit_breaker import CALL_SECONDS, ProviderBreaker
-from tenure.reconcilers.term import FindingSubject, Term, Tick
+from tenure.reconcilers.term import FindingAbout, Term, Tick
 
 SENTENCE = "What providers report is what we recorded."
 NAME = "drift"
@@ -93,7 +93,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
                 verified.add(uid)
     for row in open_findings:
         if row.agent in verified or not await _has_resource(plane, row):
-            await term.settle(row)
+            await term.resolve(row)
     return Tick(len(uids), fixed, min(retry_times, default=None))
 
 
@@ -263,7 +263,7 @@ def _may_repair(term: Term, row: AgentRecord) -> bool:
     return (term.repairs and policy != "report") or (policy == "repair" and not term.read_only)
 
 
-def _subject(row: AgentRecord, resource: AgentResource) -> str:
+def _finding_key(row: AgentRecord, resource: AgentResource) -> str:
     return f"{row.uid} {resource.key.text}"
 
 
@@ -278,9 +278,9 @@ async def _report(
     what = f"{resource.slot} {resource.key.text} of agent {row.name} {text}"
     return await term.report(
         kind,
-        _subject(row, resource),
+        _finding_key(row, resource),
         what,
-        about=FindingSubject(row.tenant, row.uid, resource.key.text),
+        about=FindingAbout(row.tenant, row.uid, resource.key.text),
         details={**more, "provider": resource.slot},
     )
 
@@ -295,7 +295,7 @@ async def _report_only(
     text: str,
 ) -> None:
     """Report a difference without a repair; the finding keeps the attempts of earlier passes."""
-    before = await findings.find(plane, term.reconciler, _subject(row, resource))
+    before = await findings.find(plane, term.reconciler, _finding_key(row, resource))
     await _report(term, row, resource, kind, text, **_attempts_of(before))
 
 
@@ -310,7 +310,7 @@ async def _repair(
 ) -> tuple[int, float | None]:
     """Repair the resource at the second sighting; retry a failed repair with growing pauses."""
     now = plane.store.now()
-    before = await findings.find(plane, term.reconciler, _subject(row, resource))
+    before = await findings.find(plane, term.reconciler, _finding_key(row, resource))
     earlier = _attempts_of(before)
     attempts, again_at = int(earlier.get("attempts", 0)), float(earlier.get("again_at", 0.0))
     # At the last sighting the provider was not called, or did not answer.

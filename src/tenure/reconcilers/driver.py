@@ -43,19 +43,20 @@ class Reconciler(Protocol):
     """A module that keeps one sentence true."""
 
     SENTENCE: str
+    NAME: str
+    """Its name in findings and commands; `late` is `late_arrivals`, `letters` `dead_letters`."""
 
     def tick(self, plane: Plane, *, limit: int, term: Term) -> Awaitable[Tick]:
         """Make one pass: compare states and repair.  It may run at any time."""
         ...
 
 
-RECONCILERS: Final[dict[str, Reconciler]] = {
-    "late": late_arrivals, "orphans": orphans, "drift": drift, "operations": operations,
-    "grants": grants,
-    "leases": leases, "acknowledgements": acknowledgements, "letters": dead_letters,
-    "retention": retention,
-}  # fmt: skip
-"""Every reconciler by its name."""
+_MODULES: Final[tuple[Reconciler, ...]] = (
+    late_arrivals, orphans, drift, operations, grants, leases, acknowledgements, dead_letters,
+    retention,
+)  # fmt: skip
+RECONCILERS: Final[dict[str, Reconciler]] = {module.NAME: module for module in _MODULES}
+"""Every reconciler by its name, in the order of one pass."""
 
 
 @dataclass(frozen=True, slots=True)

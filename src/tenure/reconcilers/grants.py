@@ -14,7 +14,7 @@ from tenure.core.finding import FindingKind
 from tenure.core.limits import PAGE_MAX
 from tenure.core.records import AgentRecord, EdgeRecord
 from tenure.reconcilers.circuit_breaker import ProviderBreaker
-from tenure.reconcilers.term import FindingSubject, Term, Tick
+from tenure.reconcilers.term import FindingAbout, Term, Tick
 
 SENTENCE = "No grant outlives its granter."
 NAME = "grants"
@@ -42,7 +42,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
                 known[owner] = agent is not None and agent.state != AgentState.DELETED
             if known[owner]:
                 continue
-            if breaker.order_of(_subject(row)):
+            if breaker.order_of(_finding_key(row)):
                 deferred.append(row)
             else:
                 fixed += await _end_edge(plane, term, row, breaker)
@@ -51,14 +51,16 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             break
         if seen >= limit * PAGE_MAX:
             break
-    for row in sorted(deferred, key=lambda one: breaker.order_of(_subject(one))):
+    for row in sorted(deferred, key=lambda one: breaker.order_of(_finding_key(one))):
         fixed += await _end_edge(plane, term, row, breaker)
     plane.reconcile_state.cursors[NAME] = f"{owner} {kind} {target}" if owner else "  "
-    await _settle(plane, term, is_complete=started_at_first and not owner and breaker.is_complete)
+    await _resolve_unseen(
+        plane, term, is_complete=started_at_first and not owner and breaker.is_complete
+    )
     return Tick(seen, fixed)
 
 
-async def _settle(plane: Plane, term: Term, *, is_complete: bool) -> None:
+async def _resolve_unseen(plane: Plane, term: Term, *, is_complete: bool) -> None:
     """Resolve findings that a complete pass has not reported again, or whose edge is gone.
 
     An edge that may not end yet is not reported: it waits, as the deletion of its owner would.
@@ -66,10 +68,10 @@ async def _settle(plane: Plane, term: Term, *, is_complete: bool) -> None:
     for row in await findings.list_open(plane, term.reconciler):
         edge = (row.agent, str(findings.body_of(row).get("edge", "")), row.resource)
         if is_complete or await plane.store.find(EdgeRecord, edge) is None:
-            await term.settle(row)
+            await term.resolve(row)
 
 
-def _subject(row: EdgeRecord) -> str:
+def _finding_key(row: EdgeRecord) -> str:
     return f"{row.owner} {row.kind} {row.target}"
 
 
@@ -77,22 +79,26 @@ async def _end_edge(plane: Plane, term: Term, row: EdgeRecord, breaker: Provider
     """End this edge; return 1, or 0 if it was not ended."""
     owner, kind, target = row.owner, row.kind, row.target
     what = f"{kind} {target} still exists, and agent {owner}, which granted it, is deleted"
-    about, details = FindingSubject(row.tenant, owner, target), {"edge": kind}
-    subject = _subject(row)
+    about, details = FindingAbout(row.tenant, owner, target), {"edge": kind}
+    finding_key = _finding_key(row)
     if term.read_only:
-        await term.report(FindingKind.DRIFT, subject, what, about=about, details=details)
+        await term.report(FindingKind.DRIFT, finding_key, what, about=about, details=details)
         return 0
-    if breaker.skips(kind, subject):
+    if breaker.skips(kind, finding_key):
         return 0
     try:
-        async with breaker.call(kind, subject):
+        async with breaker.call(kind, finding_key):
             gone = await cascade.end_edge(plane, row, guards=term.fence())
     except (ProviderError, TimeoutError) as error:
         await term.report(
-            FindingKind.UNVERIFIABLE, subject, f"{what}: {error!r}", about=about, details=details
+            FindingKind.UNVERIFIABLE,
+            finding_key,
+            f"{what}: {error!r}",
+            about=about,
+            details=details,
         )
         return 0
     if gone:
         what = f"{what}; it was removed"
-        await term.report(FindingKind.CONFIRMED, subject, what, about=about, details=details)
+        await term.report(FindingKind.CONFIRMED, finding_key, what, about=about, details=details)
     return int(gone)

@@ -19,7 +19,7 @@ from tenure.core.records import IntentRecord, OperationRecord, TombstoneRecord
 from tenure.ports.provider import Presence, Provider
 from tenure.ports.store import Change
 from tenure.reconcilers.circuit_breaker import ProviderBreaker
-from tenure.reconcilers.term import FindingSubject, Term, Tick
+from tenure.reconcilers.term import FindingAbout, Term, Tick
 
 log = logging.getLogger("tenure.reconcilers")
 SENTENCE = "Nothing that arrives after its key was burned stays."
@@ -44,7 +44,7 @@ async def tick(plane: Plane, *, limit: int = 0, term: Term | None = None) -> Tic
         is_complete = is_complete and late is not None
         fixed += late or 0
     if is_complete:
-        await term.settle_unseen()
+        await term.resolve_unseen()
     return Tick(seen, fixed)
 
 
@@ -121,7 +121,7 @@ async def _report(term: Term, key: ResourceKey, *, after_window: bool) -> None:
     if after_window:
         what = f"provider {key.slot} reports that {key.text} was removed, and it still exists"
     await term.report(
-        kind, key.text, what, about=FindingSubject(key.tenant, key.agent, key.text),
+        kind, key.text, what, about=FindingAbout(key.tenant, key.agent, key.text),
         details={"provider": key.slot},
     )  # fmt: skip
 

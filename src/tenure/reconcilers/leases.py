@@ -13,7 +13,7 @@ from tenure.core.instant import in_utc
 from tenure.core.records import LeaseRecord
 from tenure.ports import lease_rows
 from tenure.ports.store import Change
-from tenure.reconcilers.term import NOBODY, Term, Tick
+from tenure.reconcilers.term import ABOUT_PLANE, Term, Tick
 
 SENTENCE = "No lease outlives its holder."
 NAME = "leases"
@@ -38,6 +38,6 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
                 continue  # it was renewed meanwhile
             fixed, effect = fixed + 1, "; it was dropped"
         what = f"lease {row.name} lapsed at {in_utc(row.until)}: its holder is gone{effect}"
-        await term.report(FindingKind.CONFIRMED, row.name, what, about=NOBODY)
-    await term.settle_unseen()
+        await term.report(FindingKind.CONFIRMED, row.name, what, about=ABOUT_PLANE)
+    await term.resolve_unseen()
     return Tick(seen, fixed)

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 
 from tenure.app.plane import Plane
 from tenure.app.safety import findings
-from tenure.app.safety.findings import abandoned_subject
+from tenure.app.safety.findings import abandoned_key
 from tenure.core import agent as agents
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.core.operation import OperationState
 from tenure.core.records import AgentRecord, OperationRecord
-from tenure.reconcilers.term import FindingSubject, Term, Tick
+from tenure.reconcilers.term import FindingAbout, Term, Tick
 
 SENTENCE = "Every open operation moves, waits or is reported."
 NAME = "operations"
@@ -49,7 +49,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     await _report_abandoned(plane, term)
     for finding in await findings.list_open(plane, term.reconciler):
         if not await _still_holds(plane, findings.body_of(finding)):
-            await term.settle(finding)
+            await term.resolve(finding)
     return Tick(seen, fixed)
 
 
@@ -72,7 +72,7 @@ async def _report_stuck(plane: Plane, term: Term, row: OperationRecord) -> None:
     await term.report(
         FindingKind.CONFIRMED, name,
         f"operation {name} ({row.plan_name!s}) is stuck: {row.error or 'see its steps'!s}",
-        about=FindingSubject(row.tenant, row.agent),
+        about=FindingAbout(row.tenant, row.agent),
         details={"operation": name, "left": left},
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ async def _report_overdue(term: Term, row: OperationRecord) -> None:
     await term.report(
         FindingKind.UNVERIFIABLE, name,
         f"operation {name} ({row.plan_name!s}) is due and no worker moves it; it is woken",
-        about=FindingSubject(row.tenant, row.agent),
+        about=FindingAbout(row.tenant, row.agent),
         details={"operation": name, "worker": row.worker},
     )  # fmt: skip
 
@@ -111,7 +111,7 @@ async def _report_ahead(term: Term, row: OperationRecord) -> None:
         f"operation {name} ({row.plan_name!s}) has records with a future time: the clock was set"
         f" back since. The operation may not continue before {in_utc(until)}, and its deadlines"
         " count from then. Correct the clock if it is wrong now, or cancel the operation",
-        about=FindingSubject(row.tenant, row.agent),
+        about=FindingAbout(row.tenant, row.agent),
         details={"operation": name, "until": until},
     )  # fmt: skip
 
@@ -135,8 +135,8 @@ async def _report_abandoned(plane: Plane, term: Term) -> None:
         if left:
             operation = str(details["operation"])
             await term.report(
-                FindingKind.CONFIRMED, abandoned_subject(operation), str(details["what"]),
-                about=FindingSubject(tenant, uid),
+                FindingKind.CONFIRMED, abandoned_key(operation), str(details["what"]),
+                about=FindingAbout(tenant, uid),
                 details={"abandoned": True, "operation": operation, "left": left},
             )  # fmt: skip
 

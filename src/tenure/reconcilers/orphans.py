@@ -36,7 +36,7 @@ from tenure.ports.operation_rows import burn_intent, touch_operation
 from tenure.ports.provider import OwnedResource, Presence, Provider
 from tenure.ports.store import Is, Row, Writes
 from tenure.reconcilers.circuit_breaker import ProviderBreaker
-from tenure.reconcilers.term import NOBODY, FindingSubject, Term, Tick
+from tenure.reconcilers.term import ABOUT_PLANE, FindingAbout, Term, Tick
 
 SENTENCE = "Every owned resource has a living owner."
 NAME = "orphans"
@@ -89,10 +89,10 @@ class JudgedSuspect(NamedTuple):
     intent: IntentRecord | None = None
 
     @property
-    def about(self) -> FindingSubject:
+    def about(self) -> FindingAbout:
         """The agent that it belongs to, as far as our records know."""
         tenant = "" if self.agent is None else self.agent.tenant
-        return FindingSubject(tenant, self.suspect.owned.agent, self.suspect.owned.key)
+        return FindingAbout(tenant, self.suspect.owned.agent, self.suspect.owned.key)
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             FindingKind.UNVERIFIABLE,
             "halted",
             f"{what}; none is removed before an operator has checked",
-            about=NOBODY,
+            about=ABOUT_PLANE,
             details={"orphans": [one.suspect.owned.key for one in orphans[:REPORTED_MAX]]},
         )
     else:
@@ -140,7 +140,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             fixed += removed
             again = min((at for at in (again, later) if at is not None), default=None)
     if progress.is_complete:
-        await term.settle_unseen()
+        await term.resolve_unseen()
     return Tick(progress.seen, fixed, again)
 
 
@@ -172,7 +172,7 @@ async def _compare(
             FindingKind.UNVERIFIABLE,
             f"list {slot}",
             f"provider {slot} could not be listed: {error!r}",
-            about=NOBODY,
+            about=ABOUT_PLANE,
             details={"provider": slot},
         )
     await _collect_suspects(plane, slot, chunk, progress)
@@ -243,17 +243,18 @@ async def _report_unknown(term: Term, unknown: Sequence[JudgedSuspect], overflow
     if left > 0:
         what = f"{left} more resources are unknown to our records"
         await term.report(
-            FindingKind.UNVERIFIABLE, "more", what, about=NOBODY, details={"left": left}
+            FindingKind.UNVERIFIABLE, "more", what, about=ABOUT_PLANE, details={"left": left}
         )
 
 
 async def _report_still_listed(plane: Plane, term: Term, one: JudgedSuspect) -> None:
     """Report a resource that was removed here and that its provider still lists."""
     slot, owned = one.suspect
-    subject = f"{slot} {owned.key}"
-    if await findings.find(plane, term.reconciler, subject) is not None:
+    finding_key = f"{slot} {owned.key}"
+    if await findings.find(plane, term.reconciler, finding_key) is not None:
         await term.report(
-            FindingKind.DRIFT, subject, f"{subject} was removed, and its provider still lists it",
+            FindingKind.DRIFT, finding_key,
+            f"{finding_key} was removed, and its provider still lists it",
             about=one.about, details={"provider": slot},
         )  # fmt: skip
 
@@ -263,15 +264,15 @@ async def _remove_orphan(
 ) -> tuple[int, float | None]:
     """Remove one orphan if it was seen often and long enough; else return when to check again."""
     (slot, owned), now = one.suspect, plane.store.now()
-    subject, what = f"{slot} {owned.key}", f"{slot} {owned.key} has no owner: {one.why}"
-    before = await findings.find(plane, term.reconciler, subject)
+    finding_key, what = f"{slot} {owned.key}", f"{slot} {owned.key} has no owner: {one.why}"
+    before = await findings.find(plane, term.reconciler, finding_key)
     sightings = 1 if before is None else before.sightings + 1
     since = now if before is None else before.first_seen
     removable_at = max(since + APART_SECONDS, owned.since + GRACE_SECONDS)
     too_early = sightings < SIGHTINGS or now < removable_at
     if too_early or term.read_only or breaker.skips(slot, owned.key):
         await term.report(
-            FindingKind.DRIFT, subject, what, about=one.about, details={"provider": slot}
+            FindingKind.DRIFT, finding_key, what, about=one.about, details={"provider": slot}
         )
         return 0, max(removable_at, now) if too_early and not term.read_only else None
     key = _key(plane, one)
@@ -281,12 +282,12 @@ async def _remove_orphan(
             there = seen.presence not in {Presence.ABSENT, Presence.FOREIGN}
             if not there or seen.generation not in {0, owned.generation}:
                 return 0, None  # the list was old, or the resource has another owner by now
-            if not await _commit_removal(plane, term, one, subject, what):
+            if not await _commit_removal(plane, term, one, finding_key, what):
                 return 0, None
             await plane.providers[slot].remove(key)
     except (ProviderError, TimeoutError) as error:
         await term.report(
-            FindingKind.DRIFT, subject, f"{what}; it could not be removed: {error!r}",
+            FindingKind.DRIFT, finding_key, f"{what}; it could not be removed: {error!r}",
             about=one.about, details={"provider": slot},
         )  # fmt: skip
         return 0, None
@@ -294,7 +295,7 @@ async def _remove_orphan(
 
 
 async def _commit_removal(
-    plane: Plane, term: Term, one: JudgedSuspect, subject: str, what: str
+    plane: Plane, term: Term, one: JudgedSuspect, finding_key: str, what: str
 ) -> bool:
     """Commit the intent to remove it, if our records are unchanged and this process still leads."""
     intent, agent = cast(IntentRecord, one.intent), cast(AgentRecord, one.agent)
@@ -309,8 +310,8 @@ async def _commit_removal(
     touch = touch_operation(where[0], now)  # kept from now on: `retention`
     writes: Writes = (burn, touch, *tombstones([where], now))
     finding = await term.report(
-        FindingKind.CONFIRMED, subject, f"{what}; it is removed", about=one.about, guards=guards,
-        writes=writes, details={"provider": one.suspect.slot, "token": term.token},
+        FindingKind.CONFIRMED, finding_key, f"{what}; it is removed", about=one.about,
+        guards=guards, writes=writes, details={"provider": one.suspect.slot, "token": term.token},
     )  # fmt: skip
     return finding is not None
 

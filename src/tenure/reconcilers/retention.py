@@ -21,7 +21,7 @@ from tenure.core.finding import FindingKind
 from tenure.core.limits import IDEMPOTENCY_SECONDS
 from tenure.core.operation import IntentState
 from tenure.core.records import (
-    AwaitedRecord,
+    AcknowledgementRecord,
     FindingRecord,
     IdempotencyRecord,
     IntentRecord,
@@ -32,7 +32,7 @@ from tenure.core.records import (
 )
 from tenure.ports.operation_rows import drop_operation
 from tenure.ports.store import Change, Drop, Is, Key, R
-from tenure.reconcilers.term import NOBODY, RetentionPeriods, Term, Tick
+from tenure.reconcilers.term import ABOUT_PLANE, RetentionPeriods, Term, Tick
 
 SENTENCE = "Finished rows are kept for the promised time, and then dropped."
 NAME = "retention"
@@ -87,11 +87,11 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
         seen += count
         if over and term.read_only:
             what = f"{len(over)} or more {rule.description} are past their retention time"
-            await term.report(FindingKind.CONFIRMED, rule.table, what, about=NOBODY)
+            await term.report(FindingKind.CONFIRMED, rule.table, what, about=ABOUT_PLANE)
         elif over:
             fixed += await _drop(plane, term, over)
             more = more or (not reached_end and len(over) >= CONTINUE_SHARE * limit)
-    await term.settle_unseen()
+    await term.resolve_unseen()
     return Tick(seen, fixed, plane.store.now() if more else None)
 
 
@@ -163,14 +163,18 @@ async def _idempotency(_: Plane, row: IdempotencyRecord, before: float) -> Remov
     return Removal(idempotency.key_is_unchanged(row), (idempotency.drop_key(row),))
 
 
-async def _acknowledgement(plane: Plane, row: AwaitedRecord, before: float) -> Removal | None:
+async def _acknowledgement(
+    plane: Plane, row: AcknowledgementRecord, before: float
+) -> Removal | None:
     """An open operation reads its acknowledgements again at every move, so those stay."""
     if row.acknowledged_at is None or row.acknowledged_at >= before:
         return None
     operation = await plane.store.find(OperationRecord, (row.operation,))
     if operation is not None and operation.ended_at is None:
         return None
-    return Removal(acknowledgement_rows.wait_is_closed(row), (acknowledgement_rows.drop_wait(row),))
+    return Removal(
+        acknowledgement_rows.is_unchanged(row), (acknowledgement_rows.drop_acknowledgement(row),)
+    )
 
 
 async def _finding(_: Plane, row: FindingRecord, before: float) -> Removal | None:
@@ -209,7 +213,9 @@ def _idempotency_seconds(_: RetentionPeriods) -> float:
 
 RULES: tuple[RetentionRule[Any], ...] = (
     RetentionRule(IdempotencyRecord, "idempotency keys", _idempotency_seconds, _idempotency),
-    RetentionRule(AwaitedRecord, "acknowledgements", _idempotency_seconds, _acknowledgement),
+    RetentionRule(
+        AcknowledgementRecord, "acknowledgements", _idempotency_seconds, _acknowledgement
+    ),
     RetentionRule(FindingRecord, "resolved findings", lambda periods: periods.findings, _finding),
     RetentionRule(
         OperationRecord,

@@ -39,7 +39,7 @@ class Tick(NamedTuple):
     retry_at: float | None = None
 
 
-class FindingSubject(NamedTuple):
+class FindingAbout(NamedTuple):
     """The tenant, agent and resource of a finding; empty where they are unknown."""
 
     tenant: str = ""
@@ -47,7 +47,7 @@ class FindingSubject(NamedTuple):
     resource: str = ""
 
 
-NOBODY: Final = FindingSubject()
+ABOUT_PLANE: Final = FindingAbout()
 
 
 class Term:
@@ -92,21 +92,24 @@ class Term:
     async def report(
         self,
         kind: FindingKind,
-        subject: str,
+        finding_key: str,
         what: str,
         *,
-        about: FindingSubject,
+        about: FindingAbout,
         details: Mapping[str, object] | None = None,
         guards: tuple[Is, ...] = (),
         writes: Writes = (),
     ) -> FindingRecord | None:
         """Write a sighting; return the finding after it, or None if a guard refused.
 
+        `finding_key` tells the findings of this reconciler apart: the same key, the same finding.
         A finding without a known tenant belongs to the plane's own tenant.
         """
         tenant, agent, resource = about
         body = {"what": what, **(details or {})}
-        sighting = Sighting(self.reconciler, kind, subject, tenant or TENANT, agent, resource, body)
+        sighting = Sighting(
+            self.reconciler, kind, finding_key, tenant or TENANT, agent, resource, body
+        )
         if self.dry_run:
             self.sightings.append(sighting)
             return None
@@ -117,12 +120,12 @@ class Term:
             self._reported_ids.add(row.id)
         return row
 
-    async def settle_unseen(self) -> None:
+    async def resolve_unseen(self) -> None:
         """After a complete pass: resolve the findings of this reconciler that it has not seen."""
         for row in await findings.list_open(self._plane, self.reconciler):
-            await self.settle(row)
+            await self.resolve(row)
 
-    async def settle(self, row: FindingRecord) -> None:
+    async def resolve(self, row: FindingRecord) -> None:
         """Resolve a finding, unless this pass has seen it again."""
         if not self.dry_run and row.id not in self._reported_ids:
-            await findings.settle(self._plane, row, by=f"reconciler {self.reconciler}")
+            await findings.resolve(self._plane, row, by=f"reconciler {self.reconciler}")

@@ -118,10 +118,12 @@ def test_a_lease_is_dropped_when_it_has_lapsed_by_the_servers_clock(postgres_url
             async def report(_: object, name: str, *__: object, **___: object) -> None:
                 told.append(name)
 
-            async def settle_unseen() -> None:
+            async def resolve_unseen() -> None:
                 told.append("that is all")
 
-            term: Any = SimpleNamespace(read_only=False, report=report, settle_unseen=settle_unseen)
+            term: Any = SimpleNamespace(
+                read_only=False, report=report, resolve_unseen=resolve_unseen
+            )
             found = await leases.tick(plane(ahead), term=term)
             assert (found.seen, found.fixed) == (2, 1)
             assert told == ["worker/dead", "that is all"]

@@ -11,7 +11,7 @@ from tenure.app.safety import findings
 from tenure.core.agent import AgentState
 from tenure.core.finding import FindingKind
 from tenure.core.operation import OperationState
-from tenure.core.records import AwaitedRecord, OperationRecord
+from tenure.core.records import AcknowledgementRecord, OperationRecord
 from tenure.core.subscription import SubscriptionKind as How
 from tenure.ports.store import Change, Drop, Put, Row
 from tenure.reconcilers import acknowledgements as watched
@@ -75,7 +75,9 @@ async def test_what_only_a_newer_release_can_release_holds_up_no_other(harness):
     assert await watched.tick(harness.plane) == (2, 1, None)
     await asyncio.sleep(1)
     assert await state_of(harness, ours.id) == OperationState.SUCCEEDED
-    (left,) = [row for row in await harness.rows(AwaitedRecord) if row.acknowledged_at is None]
+    (left,) = [
+        row for row in await harness.rows(AcknowledgementRecord) if row.acknowledged_at is None
+    ]
     assert left.operation == theirs.id, "nobody has told it"
     found = await findings.list_findings(harness.plane, CALLER)
     told = {one.body["operation"]: one.body["what"] for one in found}
@@ -112,7 +114,7 @@ async def test_what_an_ended_operation_waited_for_is_forgotten(harness):
     await harness.plane.store.commit(Change("", (), (Put("awaited", key, waits),)))
     assert (await acknowledgements.get_strictness(harness.plane, CALLER)).missing == []
     assert await watched.tick(harness.plane) == (1, 1, None)
-    assert await harness.rows(AwaitedRecord) == []
+    assert await harness.rows(AcknowledgementRecord) == []
 
 
 @agent_test

@@ -290,7 +290,7 @@ async def test_a_finding_goes_a_month_after_it_was_resolved(harness):
         for name in ("over", "still so", "again")
     ]
     for row in (rows[0], rows[2]):
-        await findings.settle(harness.plane, row, by="somebody")
+        await findings.resolve(harness.plane, row, by="somebody")
     commit, plane = harness.plane.store.commit, with_later_clock(harness.plane, 31)
 
     async def just_before(change):

@@ -86,7 +86,7 @@ async def delete_owned(plane: Plane, agent: str, operation: str) -> OwnedAgents:
         row.name or row.uid
         for row in unowned
         if row.state != AgentState.DELETED
-        and not (row.uid in all_owners and await _is_older(plane, row, operation))
+        and not (row.uid in all_owners and await _has_older_delete(plane, row, operation))
     ]
     if not remaining:
         await _drop_edges_between(plane, [agent, *(row.uid for row in unowned)])
@@ -156,8 +156,11 @@ async def _all_owners(plane: Plane, uid: str) -> frozenset[str]:
     return frozenset(seen)
 
 
-async def _is_older(plane: Plane, row: AgentRecord, operation: str) -> bool:
-    """Whether a caller's own deletion of this agent began before ours, and waits for us."""
+async def _has_older_delete(plane: Plane, row: AgentRecord, operation: str) -> bool:
+    """Whether a caller requested a delete of the agent `row` before our delete `operation`.
+
+    That older delete waits for ours.
+    """
     for other in (row.next or "", row.operation or ""):
         theirs = await plane.store.find(OperationRecord, (other,)) if other else None
         if theirs is None or typed_input_of(theirs).queued:

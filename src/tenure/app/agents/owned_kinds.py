@@ -69,17 +69,17 @@ async def own(
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> ownership.EdgeView:
     """Let an agent own one more thing; the thing is deleted with the last of its owners."""
-    owner, row = await get_agent_row(plane, caller, name), OWNED_KINDS[kind]
+    owner, owned_kind = await get_agent_row(plane, caller, name), OWNED_KINDS[kind]
     new_owner = on_delete.removeprefix(REASSIGN)
     if new_owner != on_delete:
-        if not row.can_be_reassigned:
+        if not owned_kind.can_be_reassigned:
             others = " and ".join(
                 f"{one}s" for one in OWNED_KINDS if OWNED_KINDS[one].can_be_reassigned
             )
             message = f"on_delete: a {kind} ends with its owner; {others} can be reassigned"
             raise Invalid(message)
         on_delete = REASSIGN + (await get_agent_row(plane, caller, new_owner)).uid
-    found = await row.find(plane, caller, target)
+    found = await owned_kind.find(plane, caller, target)
     return await ownership.add_edge(
         plane,
         caller,
@@ -92,7 +92,7 @@ async def own(
 
 
 def kind_of(edge: EdgeRecord) -> OwnedKind:
-    """The table's row for this edge; an edge of a kind that is unknown here is left as it is."""
+    """The kind of this edge's target; an edge of a kind that is unknown here is left as it is."""
     return OWNED_KINDS.get(edge.kind, _OF_A_NEWER_RELEASE)
 
 

@@ -49,7 +49,7 @@ class AgentPlaneApi(PlaneApi):
                 change = (
                     await verbs.start_queued(plane, row, mine)
                     if queued
-                    else await self._take_lock(row, mine, return_state, previous_operation)
+                    else await self._change_to_lock(row, mine, return_state, previous_operation)
                 )
             except Conflict as refused:
                 return LockAnswer(refused=str(refused))
@@ -64,14 +64,14 @@ class AgentPlaneApi(PlaneApi):
             return_state = values.return_state
         return LockAnswer("", return_state, holds)
 
-    async def _take_lock(
+    async def _change_to_lock(
         self,
         row: AgentRecord,
         mine: OperationRecord,
         return_state: AgentState,
         previous_operation: str,
     ) -> Change:
-        """Take the free lock, and store the new return state in the same commit.
+        """The change that takes the free lock and stores the new return state.
 
         So it is known even if the operation ends before the result of its lock step is recorded.
         """

@@ -1,39 +1,41 @@
-"""The rows of acknowledgements: who is waited for, and whether a tenant is strict.
+"""The rows of acknowledgements that operations wait for, and whether a tenant is strict.
 
 This module builds every write of the tables `awaited` and `tenancy`, and the guards on them.
 """
 
-from tenure.core.records import AwaitedRecord, TenancyRecord, key_of
+from tenure.core.records import AcknowledgementRecord, TenancyRecord, key_of
 from tenure.ports.store import Drop, Is, Put, Set
 
 
-def put_wait(operation: str, subscription: str, *, tenant: str, agent: str, now: float) -> Put:
+def put_acknowledgement(
+    operation: str, subscription: str, *, tenant: str, agent: str, now: float
+) -> Put:
     """An operation waits for a subscriber from now on."""
     return Put.of(
-        AwaitedRecord(
+        AcknowledgementRecord(
             operation, subscription, tenant, agent, now, acknowledged_at=None, principal=None
         )
     )
 
 
-def acknowledge_wait(row: AwaitedRecord) -> Set:
+def set_acknowledged(row: AcknowledgementRecord) -> Set:
     """The subscriber has acknowledged: when, and by whom, is in the row."""
     columns = {"acknowledged_at": row.acknowledged_at, "principal": row.principal}
     return Set("awaited", key_of(row), columns)
 
 
-def drop_wait(row: AwaitedRecord) -> Drop:
+def drop_acknowledgement(row: AcknowledgementRecord) -> Drop:
     """The operation has ended."""
     return Drop("awaited", key_of(row))
 
 
-def wait_is_open(row: AwaitedRecord) -> Is:
-    """Guard: nobody has acknowledged yet."""
+def is_missing(row: AcknowledgementRecord) -> Is:
+    """Guard: the acknowledgement has not come yet."""
     return Is("awaited", key_of(row), {"acknowledged_at": None})
 
 
-def wait_is_closed(row: AwaitedRecord) -> Is:
-    """Guard: the acknowledgement is the one that was read."""
+def is_unchanged(row: AcknowledgementRecord) -> Is:
+    """Guard: the acknowledgement is as it was read."""
     return Is("awaited", key_of(row), {"acknowledged_at": row.acknowledged_at})
 
 

@@ -22,7 +22,12 @@ from tenure.core.errors import Conflict, ConflictCode, Invalid, NotFound, PlanUn
 from tenure.core.instant import in_utc
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import EntryKind
-from tenure.core.records import AwaitedRecord, OperationRecord, SubscriptionRecord, TenancyRecord
+from tenure.core.records import (
+    AcknowledgementRecord,
+    OperationRecord,
+    SubscriptionRecord,
+    TenancyRecord,
+)
 from tenure.core.roles import Caller, Role, require
 from tenure.core.subscription import ACKNOWLEDGED
 from tenure.plans.agents.lifecycle import WAITED_FOR
@@ -42,12 +47,12 @@ class AcknowledgementView(NamedTuple):
     principal: str
 
 
-class WaitState(StrEnum):
-    """Whether an operation still waits for a subscriber that has not acknowledged."""
+class AcknowledgementState(StrEnum):
+    """Whether an operation still waits for an acknowledgement that has not come."""
 
-    WAITS = "it still waits"
-    ENDED = "its operation has ended"
-    GONE = "its subscriber was deleted"
+    MISSING = "its operation waits for it"
+    OPERATION_ENDED = "its operation has ended"
+    SUBSCRIBER_DELETED = "its subscriber was deleted"
 
 
 class Strictness(NamedTuple):
@@ -74,7 +79,8 @@ async def rows_for_subscribers(
     if not required:
         return ChangePart()
     puts = tuple(
-        rows.put_wait(operation, row.id, tenant=tenant, agent=agent, now=now) for row in required
+        rows.put_acknowledgement(operation, row.id, tenant=tenant, agent=agent, now=now)
+        for row in required
     )
     # Guards: a subscriber that was deleted meanwhile is not waited for.
     there = tuple(subscription_exists(row) for row in required)
@@ -121,8 +127,10 @@ def filter_of(subscription: SubscriptionRecord) -> EventFilter:
 
 async def missing_of(plane: Plane, operation: str) -> list[MissingAcknowledgement]:
     """Subscribers that have not acknowledged this operation yet; deleted ones do not count."""
-    waits = await plane.store.list_rows(AwaitedRecord, {"operation": operation}, limit=PAGE_MAX)
-    missing = [row for row in waits if row.acknowledged_at is None]
+    known = await plane.store.list_rows(
+        AcknowledgementRecord, {"operation": operation}, limit=PAGE_MAX
+    )
+    missing = [row for row in known if row.acknowledged_at is None]
     found = [await _view(plane, row) for row in missing if await _subscriber_exists(plane, row)]
     return [MissingAcknowledgement(one.name, one.since) for one in found]
 
@@ -141,13 +149,13 @@ async def acknowledge(
 ) -> AcknowledgementView:
     """Record that a subscriber has done its part; with `why` an operator acknowledges in its place.
 
-    A second acknowledgement succeeds and keeps the first time.  A wait for a deleted subscriber can
-    be acknowledged too.  Invalid if `why` is blank.
+    A second acknowledgement succeeds and keeps the first time.  The
+    acknowledgement of a deleted subscriber can be recorded too.  Invalid if `why` is blank.
     """
     require(caller, Role.OPERATOR)
     if why is not None and not why.strip():
         raise Invalid("override: the reason is empty; leave it out if the subscriber acknowledges")
-    row = await plane.store.find(AwaitedRecord, (operation, subscription))
+    row = await plane.store.find(AcknowledgementRecord, (operation, subscription))
     if row is None or row.tenant != caller.tenant:
         known = await plane.store.find(SubscriptionRecord, (subscription,))
         if known is None or known.tenant != caller.tenant:
@@ -155,22 +163,24 @@ async def acknowledge(
         raise NotFound(f"operation {operation} does not wait for subscription {subscription}")
     action = "subscription.acknowledge" if why is None else "subscription.override"
     details = {} if why is None else {"why": why}
-    await _settle(plane, caller, row, action=action, details=details, idempotency=idempotency)
-    found = await plane.store.find(AwaitedRecord, (operation, subscription))
+    await _record_acknowledgement(
+        plane, caller, row, action=action, details=details, idempotency=idempotency
+    )
+    found = await plane.store.find(AcknowledgementRecord, (operation, subscription))
     return await _view(plane, found or row)
 
 
 async def release(plane: Plane, caller: Caller, subscription: str) -> None:
-    """End all waits for a subscriber that was deleted."""
-    for row in await _open_rows(plane, caller.tenant):
+    """Close the missing acknowledgements of a subscriber that was deleted."""
+    for row in await _missing_rows(plane, caller.tenant):
         if row.subscription == subscription:
-            await close_wait(plane, caller, row, WaitState.GONE)
+            await close_acknowledgement(plane, caller, row, AcknowledgementState.SUBSCRIBER_DELETED)
 
 
-async def _settle(
+async def _record_acknowledgement(
     plane: Plane,
     caller: Caller,
-    row: AwaitedRecord,
+    row: AcknowledgementRecord,
     *,
     action: str,
     details: dict[str, str],
@@ -184,8 +194,8 @@ async def _settle(
         audit_row = audit_line(
             caller, action, target=subscription, now=now, operation=operation, **details
         )
-        guards: tuple[Is, ...] = (rows.wait_is_open(row),)
-        writes: Writes = (rows.acknowledge_wait(acknowledged), audit_row)
+        guards: tuple[Is, ...] = (rows.is_missing(row),)
+        writes: Writes = (rows.set_acknowledged(acknowledged), audit_row)
         handle = await load_handle(plane.store, plane.catalogue, plane.id, operation)
         if handle is not None and handle.progress.end is None:
             body = {"signal": ACKNOWLEDGED, "payload": subscription, "by": caller.principal}
@@ -213,11 +223,11 @@ async def list_acknowledgements(
     if known is None or known.tenant != caller.tenant:
         raise NotFound(f"there is no subscription {subscription}")
     columns: dict[str, Value] = {"tenant": caller.tenant, "subscription": subscription}
-    some = await plane.store.list_rows(AwaitedRecord, columns, limit=PAGE_MAX)
+    some = await plane.store.list_rows(AcknowledgementRecord, columns, limit=PAGE_MAX)
     still_open: dict[str, Value] = {**columns, "acknowledged_at": None}
-    missing = [row async for row in every(plane.store, AwaitedRecord, still_open)]
-    waits = {row.operation: row for row in (*some, *missing)}
-    found = [await _view(plane, row) for row in waits.values()]
+    missing = [row async for row in every(plane.store, AcknowledgementRecord, still_open)]
+    by_operation = {row.operation: row for row in (*some, *missing)}
+    found = [await _view(plane, row) for row in by_operation.values()]
     return sorted(found, key=lambda one: (one.acknowledged_at is not None, one.since))
 
 
@@ -256,56 +266,64 @@ async def _missing(plane: Plane, tenant: str) -> list[AcknowledgementView]:
     """The acknowledgements that open operations of a tenant wait for."""
     return [
         await _view(plane, row)
-        for row in await _open_rows(plane, tenant)
-        if await wait_state_of(plane, row) is WaitState.WAITS
+        for row in await _missing_rows(plane, tenant)
+        if await state_of(plane, row) is AcknowledgementState.MISSING
     ]
 
 
-async def wait_state_of(plane: Plane, row: AwaitedRecord) -> WaitState:
+async def state_of(plane: Plane, row: AcknowledgementRecord) -> AcknowledgementState:
     """Whether an operation still waits for a subscriber."""
     operation = await plane.store.find(OperationRecord, (row.operation,))
     if operation is None or operation.ended_at is not None:
-        return WaitState.ENDED
-    return WaitState.WAITS if await _subscriber_exists(plane, row) else WaitState.GONE
+        return AcknowledgementState.OPERATION_ENDED
+    return (
+        AcknowledgementState.MISSING
+        if await _subscriber_exists(plane, row)
+        else AcknowledgementState.SUBSCRIBER_DELETED
+    )
 
 
-async def close_wait(
-    plane: Plane, caller: Caller, row: AwaitedRecord, wait_state: WaitState
+async def close_acknowledgement(
+    plane: Plane, caller: Caller, row: AcknowledgementRecord, state: AcknowledgementState
 ) -> bool:
-    """Close a wait whose operation has ended or whose subscriber was deleted; may be repeated.
+    """Close an acknowledgement whose operation has ended or whose subscriber was deleted.
+
+    It may be repeated.
 
     False if it still waits, or if only a newer release can signal its operation: a leader of that
-    release closes the wait.
+    release closes it.
     """
-    if wait_state is WaitState.ENDED:
-        await plane.store.commit(Change("", (), (rows.drop_wait(row),)))
-    elif wait_state is WaitState.GONE:
+    if state is AcknowledgementState.OPERATION_ENDED:
+        await plane.store.commit(Change("", (), (rows.drop_acknowledgement(row),)))
+    elif state is AcknowledgementState.SUBSCRIBER_DELETED:
         try:
-            await _settle(plane, caller, row, action="subscription.release", details={})
+            await _record_acknowledgement(
+                plane, caller, row, action="subscription.release", details={}
+            )
         except PlanUnknown:
             return False
-    return wait_state is not WaitState.WAITS
+    return state is not AcknowledgementState.MISSING
 
 
-async def _subscriber_exists(plane: Plane, row: AwaitedRecord) -> bool:
+async def _subscriber_exists(plane: Plane, row: AcknowledgementRecord) -> bool:
     """Whether the subscriber still exists."""
     return await plane.store.find(SubscriptionRecord, (row.subscription,)) is not None
 
 
-async def _open_rows(plane: Plane, tenant: str) -> Sequence[AwaitedRecord]:
+async def _missing_rows(plane: Plane, tenant: str) -> Sequence[AcknowledgementRecord]:
     columns: dict[str, Value] = {"tenant": tenant, "acknowledged_at": None}
-    return [row async for row in every(plane.store, AwaitedRecord, columns)]
+    return [row async for row in every(plane.store, AcknowledgementRecord, columns)]
 
 
-async def close_stale_waits(plane: Plane, caller: Caller) -> int:
-    """Close the stale waits of a tenant, and return their number."""
+async def close_stale(plane: Plane, caller: Caller) -> int:
+    """Close the acknowledgements of a tenant that nobody waits for; return their number."""
     closed = 0
-    for row in await _open_rows(plane, caller.tenant):
-        closed += await close_wait(plane, caller, row, await wait_state_of(plane, row))
+    for row in await _missing_rows(plane, caller.tenant):
+        closed += await close_acknowledgement(plane, caller, row, await state_of(plane, row))
     return closed
 
 
-async def _view(plane: Plane, row: AwaitedRecord) -> AcknowledgementView:
+async def _view(plane: Plane, row: AcknowledgementRecord) -> AcknowledgementView:
     known = await plane.store.find(SubscriptionRecord, (row.subscription,))
     return AcknowledgementView(
         row.operation, row.subscription, row.subscription if known is None else known.name,

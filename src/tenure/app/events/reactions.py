@@ -62,9 +62,9 @@ async def release_quota(plane: Plane, event: Outgoing) -> None:
 
 
 async def close_waits(plane: Plane, event: Outgoing) -> None:
-    """Close waits for deleted subscribers and of operations that have ended."""
+    """Close acknowledgements of deleted subscribers and of operations that have ended."""
     caller = Caller(event.tenant, f"event {event.id}", Role.OPERATOR)
-    await acknowledgements.close_stale_waits(plane, caller)
+    await acknowledgements.close_stale(plane, caller)
 
 
 _READY, _SUSPENDED = agent_event(AgentState.READY), agent_event(AgentState.SUSPENDED)

@@ -75,13 +75,13 @@ class Executor:
         self._api = api
         self._limits = CallLimits()
 
-    async def load(self, operation: str, token: int) -> OperationHandle | None:
+    async def load(self, operation_id: str, token: int) -> OperationHandle | None:
         """Read an operation; None if it has ended.  StaleToken if this token no longer holds it."""
         handle = await _retry_read(
-            lambda: load_handle(self._store, self._catalogue, self._plane, operation)
+            lambda: load_handle(self._store, self._catalogue, self._plane, operation_id)
         )
         if handle is None or handle.token != token:
-            raise StaleToken(operation)
+            raise StaleToken(operation_id)
         return None if handle.progress.end is not None else handle
 
     def name_of(self, operation: OperationRecord) -> str:

@@ -14,6 +14,9 @@ from tenure.core.records.operation import TombstoneRecord
 from tenure.core.records.table import key_of
 from tenure.ports.store import Change, Drop, Is, Key, Put, Set
 
+ABSENCES_COLUMN = "sightings"
+"""The column of `TombstoneRecord.absences`."""
+
 
 def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:
     """One tombstone for each step, given as (operation, step), whose key was burned just now."""
@@ -25,7 +28,7 @@ def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:
 
 def count_absences(stone: TombstoneRecord, absences: int) -> Set:
     """Write how many inspections in a row have found nothing under the key."""
-    return Set("tombstone", key_of(stone), {"sightings": absences})
+    return Set("tombstone", key_of(stone), {ABSENCES_COLUMN: absences})
 
 
 def drop_tombstone(stone: TombstoneRecord) -> Drop:
@@ -35,11 +38,12 @@ def drop_tombstone(stone: TombstoneRecord) -> Drop:
 
 def tombstone_is_unchanged(stone: TombstoneRecord) -> Is:
     """Guard: nobody else has inspected the key since the tombstone was read."""
-    return Is("tombstone", key_of(stone), {"sightings": stone.absences})
+    return Is("tombstone", key_of(stone), {ABSENCES_COLUMN: stone.absences})
 
 
 def _renew(put: Put) -> Set:
-    columns = {"until": put.row["until"], "sightings": 0}
+    """Inspect the key for another minute, and count its absences from 0 again."""
+    columns = {"until": put.row["until"], ABSENCES_COLUMN: 0}
     return Set("tombstone", put.key, columns)  # type: ignore[arg-type]
 
 

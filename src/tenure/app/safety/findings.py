@@ -26,8 +26,8 @@ class Sighting(NamedTuple):
 
     reconciler: str
     kind: FindingKind
-    subject: str
-    """The key of the finding among those of this reconciler."""
+    finding_key: str
+    """Tells the findings of this reconciler apart: the same key is the same finding."""
     tenant: str
     agent: str
     """The agent's uid; empty if it is unknown."""
@@ -60,7 +60,7 @@ async def report(
 
     None if one of the guards does not hold: then nothing was written.
     """
-    key = (finding_id(sighting.reconciler, sighting.subject),)
+    key = (finding_id(sighting.reconciler, sighting.finding_key),)
     while True:
         row = await plane.store.find(FindingRecord, key)
         now = plane.store.now()
@@ -82,7 +82,7 @@ def _seen_again(sighting: Sighting, row: FindingRecord | None, now: float) -> Fi
     """The finding after one more sighting; a resolved finding starts again with one sighting."""
     before = None if row is None or row.resolved_at is not None else row
     return FindingRecord(
-        id=finding_id(sighting.reconciler, sighting.subject),
+        id=finding_id(sighting.reconciler, sighting.finding_key),
         tenant=sighting.tenant,
         reconciler=sighting.reconciler,
         kind=sighting.kind,
@@ -97,8 +97,8 @@ def _seen_again(sighting: Sighting, row: FindingRecord | None, now: float) -> Fi
     )
 
 
-def abandoned_subject(operation: str) -> str:
-    """The subject of the finding about an abandoned operation."""
+def abandoned_key(operation: str) -> str:
+    """The key of the finding about an abandoned operation."""
     return f"abandoned {operation}"
 
 
@@ -111,7 +111,7 @@ def abandoned_finding(
     sighting = Sighting(
         "operations",
         FindingKind.CONFIRMED,
-        abandoned_subject(operation),
+        abandoned_key(operation),
         tenant,
         agent,
         "",
@@ -135,9 +135,9 @@ def finding_is_resolved(row: FindingRecord) -> Is:
     return Is("finding", (row.id,), {"resolved_at": row.resolved_at})
 
 
-async def find(plane: Plane, reconciler: str, subject: str) -> FindingRecord | None:
-    """The open finding of this subject; None if there is none."""
-    row = await plane.store.find(FindingRecord, (finding_id(reconciler, subject),))
+async def find(plane: Plane, reconciler: str, finding_key: str) -> FindingRecord | None:
+    """The open finding of this key; None if there is none."""
+    row = await plane.store.find(FindingRecord, (finding_id(reconciler, finding_key),))
     return None if row is None or row.resolved_at is not None else row
 
 
@@ -152,7 +152,9 @@ async def list_open(plane: Plane, reconciler: str) -> list[FindingRecord]:
     return await list_all(plane.store, FindingRecord, columns)
 
 
-async def settle(plane: Plane, row: FindingRecord, *, by: str, guards: tuple[Is, ...] = ()) -> bool:
+async def resolve(
+    plane: Plane, row: FindingRecord, *, by: str, guards: tuple[Is, ...] = ()
+) -> bool:
     """Resolve a finding; False if it was seen again meanwhile, or a guard does not hold."""
     key = (row.id,)
     guard = Is("finding", key, {"sightings": row.sightings, "resolved_at": None})

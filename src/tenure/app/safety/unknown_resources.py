@@ -58,7 +58,7 @@ async def remove_resource(
     )
     await idempotency.begin(plane, Change("", (), (audit_row,)))
     await provider.remove(key)
-    await findings.settle(plane, row, by=caller.principal)
+    await findings.resolve(plane, row, by=caller.principal)
     return await findings.get_finding(plane, caller, finding)
 
 

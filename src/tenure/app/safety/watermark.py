@@ -30,7 +30,7 @@ async def find_missing(plane: Plane) -> str:
     if expected is None:
         return ""
     row = await plane.store.find(PlaneRecord, ROW)
-    listed = _parse(row.name) if row is not None else []
+    listed = _parse(row.text) if row is not None else []
     if expected in listed or (listed and expected.number < listed[-1].number):
         return ""
     newest = f"the newest that it has is of {in_utc(listed[0].at)}" if listed else "it has none"
@@ -46,7 +46,7 @@ async def raise_watermark(plane: Plane) -> None:
     If another process commits one at the same time, that one serves as well.
     """
     row = await plane.store.find(PlaneRecord, ROW)
-    before = row.name if row is not None else ""
+    before = row.text if row is not None else ""
     listed = _parse(before)
     number = listed[0].number + 1 if listed else 1
     raised = Watermark(number, round(plane.store.now(), 3), f"{plane.entropy.bits():x}")

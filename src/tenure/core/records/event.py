@@ -106,8 +106,8 @@ class LetterRecord(NamedTuple):
 
 
 @row_of("awaited", key=("operation", "subscription"))
-class AwaitedRecord(NamedTuple):
-    """An acknowledgement that an operation waits for, from its acceptance on."""
+class AcknowledgementRecord(NamedTuple):
+    """An acknowledgement that an operation waits for or waited for; the table is `awaited`."""
 
     operation: str
     """The operation that waits."""

@@ -5,14 +5,14 @@ from typing import NamedTuple
 from tenure.core.records.table import row_of
 
 
-@row_of("plane", key=("one",))
+@row_of("plane", key=("one",), columns={"note": "one", "text": "name"})
 class PlaneRecord(NamedTuple):
     """A fact about this store; the row `this` has the plane's name, epoch and pause."""
 
-    one: str
-    """Which fact: `this`, `home`, or a name that a part of the plane chose for its own."""
-    name: str
-    """The name of the plane, which is part of every resource key; in other rows, their value."""
+    note: str
+    """Which fact: `this`, `home`, or a name that a part of the plane chose; the column is `one`."""
+    text: str
+    """The fact; in the row `this` the plane's name, part of all keys.  The column is `name`."""
     epoch: int | None
     """How often this store was restored; a restored store has a higher epoch than its copy."""
     held: str | None

@@ -18,7 +18,7 @@ from tenure.app.operations import reads
 from tenure.app.tenancy import audit
 from tenure.core.errors import Forbidden, Invalid, NotFound, Unavailable
 from tenure.core.operation import OperationState
-from tenure.core.records import AwaitedRecord, CursorRecord, SubscriptionRecord
+from tenure.core.records import AcknowledgementRecord, CursorRecord, SubscriptionRecord
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Outgoing
@@ -167,9 +167,11 @@ async def test_a_subscriber_is_deleted_though_only_a_newer_release_can_release_i
     assert (await harness.wait_for(operation)).state == OperationState.SUCCEEDED, (
         "the other one is released"
     )
-    assert await acknowledgements.close_stale_waits(harness.plane, CALLER) == 0
-    assert await acknowledgements.close_stale_waits(newer, CALLER) == 1
-    (row,) = [row for row in await harness.rows(AwaitedRecord) if row.operation == theirs.id]
+    assert await acknowledgements.close_stale(harness.plane, CALLER) == 0
+    assert await acknowledgements.close_stale(newer, CALLER) == 1
+    (row,) = [
+        row for row in await harness.rows(AcknowledgementRecord) if row.operation == theirs.id
+    ]
     assert row.acknowledged_at is not None
 
 
@@ -189,7 +191,7 @@ async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_
 
     monkeypatch.setattr(acknowledgements, "rows_for_subscribers", read_too_early)
     assert (await harness.run_verb("suspend")).state == OperationState.SUCCEEDED
-    assert await harness.rows(AwaitedRecord) == []
+    assert await harness.rows(AcknowledgementRecord) == []
 
 
 @agent_test
@@ -205,7 +207,7 @@ async def test_what_is_accepted_while_one_is_deleted_does_not_wait_for_it(harnes
 
     monkeypatch.setattr(ownership, "edges_to", just_before)
     await subscriptions.delete_subscription(harness.plane, CALLER, subscription)
-    (row,) = await harness.rows(AwaitedRecord)
+    (row,) = await harness.rows(AcknowledgementRecord)
     assert row.acknowledged_at is not None
     assert (await harness.wait_for(accepted[0])).state == OperationState.SUCCEEDED
 
@@ -268,11 +270,11 @@ async def test_a_cancelled_operation_waits_for_nobody(harness):
     await operations.cancel(harness.plane, by("someone"), asked.id)
     await harness.wait_for(asked)
     assert await harness.create_ready("beta")
-    assert await harness.rows(AwaitedRecord)
+    assert await harness.rows(AcknowledgementRecord)
     event = Outgoing("1", TENANT, asked.agent, asked.id, "agent.ready", 1, b"{}")
     for _ in range(2):
         await REACTIONS["close-waits"].react(harness.plane, event)
-    assert await harness.rows(AwaitedRecord) == []
+    assert await harness.rows(AcknowledgementRecord) == []
 
 
 @agent_test

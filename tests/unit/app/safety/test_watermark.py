@@ -33,7 +33,7 @@ def with_plane(home, scenario):
 
 
 async def row_of(plane):
-    return (await plane.store.find(PlaneRecord, watermark.ROW)).name
+    return (await plane.store.find(PlaneRecord, watermark.ROW)).text
 
 
 async def put_back(plane, name):

@@ -8,7 +8,7 @@ from tenure.app.operations import idempotency
 from tenure.app.operations.idempotency import IdempotentRequest, RequestStart
 from tenure.core.limits import IDEMPOTENCY_SECONDS
 from tenure.core.records import (
-    AwaitedRecord,
+    AcknowledgementRecord,
     EdgeRecord,
     FindingRecord,
     IdempotencyRecord,
@@ -102,7 +102,7 @@ def test_a_stored_answer_outlives_its_subject_and_no_secret_lies_open(tmp_path, 
             assert first.json[field].rpartition(".")[2] not in str(row)
             assert '"sealed":true' in row.answer
         one.providers["identity"].things.clear()
-        for record in (SubscriptionRecord, FindingRecord, AwaitedRecord, EdgeRecord):
+        for record in (SubscriptionRecord, FindingRecord, AcknowledgementRecord, EdgeRecord):
             await drop_rows(one.plane.store, record)
         again = await send(one, name, subject, "once")
         assert (again.status, again.body) == (first.status, first.body)

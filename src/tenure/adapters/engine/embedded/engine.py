@@ -354,9 +354,14 @@ class EmbeddedEngine(Generic[L]):
     # --- moving operations -----------------------------------------------------------------------
 
     def _due(self, operation: str) -> None:
+        """Drive a waiting operation: its time has come, or something was recorded for it."""
         self._drive(operation, self._waiting_tokens[operation], None)
 
     def _drive(self, operation: str, token: int, handle: L | None) -> None:
+        """Make a claimed operation active, or ready if the concurrency limit is reached.
+
+        If an older task of it is still running, that task is cancelled and ends first.
+        """
         if not self._open:
             return
         if self._waiting_tokens.pop(operation, None) is not None:
@@ -378,7 +383,7 @@ class EmbeddedEngine(Generic[L]):
         active.task = self._loop.create_task(self._run(operation, active))
 
     def _add_waiting(self, operation: str, token: int, wake_at: float | None) -> None:
-        """The operation waits until this time, or only for a signal."""
+        """Let a claimed operation wait until `wake_at`; None: until something is recorded."""
         if self._open:
             self._waiting_tokens[operation] = token
             if wake_at is not None:
@@ -424,7 +429,7 @@ class EmbeddedEngine(Generic[L]):
                 del self._active[operation]
                 self._start_next_ready()
         if moves_left is not None and active.handle is not None:
-            self._settle(operation, active.handle, moves_left)
+            self._wait_or_notify(operation, active.handle, moves_left)
 
     def _start_next_ready(self) -> None:
         """Start the oldest ready operation, now that the concurrency limit allows it."""
@@ -432,8 +437,8 @@ class EmbeddedEngine(Generic[L]):
             operation, (token, handle) = self._ready.popitem(last=False)
             self._drive(operation, token, handle)
 
-    def _settle(self, operation: str, handle: L, moves_left: Moves) -> None:
-        """Let an operation without a move wait, and notify its waiters if it has settled."""
+    def _wait_or_notify(self, operation: str, handle: L, moves_left: Moves) -> None:
+        """Let an open operation without a move wait; notify waiters if it ended or is stuck."""
         state = handle.state
         if state not in OPERATION.final:
             self._add_waiting(operation, handle.token, moves_left.wake_at)

@@ -29,7 +29,7 @@ async def find_queue(find: FindRow) -> str:
     """Return the stored queue of a plane; empty if it has never used Temporal."""
     row = await find(PlaneRecord, QUEUE_KEY)
     if row is not None:
-        return row.name
+        return row.text
     return SHARED_QUEUE if await find(LeaseRecord, LEASE_KEY) is not None else ""
 
 
@@ -41,4 +41,4 @@ async def find_or_name_queue(store: Store, entropy: Entropy) -> str:
     name = await find_queue(store.find) or f"tenure-{entropy.secret()[:6].hex()}"
     refusal = await store.commit(Change("", (), (plane_rows.put_plane_value(QUEUE_KEY, name),)))
     first = None if refusal is None else refusal.found(PlaneRecord)
-    return name if first is None else first.name
+    return name if first is None else first.text
