@@ -10,7 +10,7 @@ from tenure.core.records import IntentRecord
 from tenure.ports.provider import Provider
 from tenure.reconcilers import orphans, retention
 from tenure.reconcilers.driver import RECONCILERS
-from tenure.reconcilers.term import Term
+from tenure.reconcilers.passes import Pass
 from tenure.testing.patches import patched
 
 
@@ -34,7 +34,7 @@ class Then(NamedTuple):
 def store_first() -> AbstractContextManager[None]:
     """Read the store before the provider is listed."""
 
-    async def compare(plane: Plane, _: Term, slot: str, provider: Provider, tick: Any) -> None:
+    async def compare(plane: Plane, _: Pass, slot: str, provider: Provider, tick: Any) -> None:
         rows = await plane.store.list_rows(IntentRecord, {"slot": slot}, limit=1_000)
         then: Any = Earlier(plane, Then(frozenset(row.key for row in rows)))
         listed = [one async for one in provider.list_owned(plane.id)]
@@ -57,7 +57,7 @@ _TABLE = (
     Ablation(
         "leader_fenced",
         "The commit that intends a deletion guards the leader's token.",
-        "S6 S8", (4,), BY_PROOF, lambda: patched(Term, fence=lambda _: ()),
+        "S6 S8", (4,), BY_PROOF, lambda: patched(Pass, fence=lambda _: ()),
     ),
     Ablation(
         "seen_twice",

@@ -19,7 +19,7 @@ from proofs.reconcilers.workload import ReconcilersSimulation
 from tenure.app.leader import Leader
 from tenure.core.ids import resource_key
 from tenure.reconcilers import orphans
-from tenure.reconcilers.term import LEADERS, Term
+from tenure.reconcilers.passes import LEADERS, Pass
 from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.loop import EPOCH, SeededLoop, run
 
@@ -95,11 +95,11 @@ async def leader_that_was_replaced(stage: Stage) -> list[str]:
     thing = await stage.leave("gone")
     first, second = (Leader(stage.plane, LEADERS, ttl_seconds=15.0) for _ in range(2))
     await first.renew()
-    term = Term(stage.plane, "orphans", token=first.token)
-    await orphans.tick(stage.plane, term=term)
+    this_pass = Pass(stage.plane, "orphans", token=first.token)
+    await orphans.tick(stage.plane, this_pass=this_pass)
     await asyncio.sleep(LONG)
     await second.renew()
-    await orphans.tick(stage.plane, term=term)
+    await orphans.tick(stage.plane, this_pass=this_pass)
     there = ("runtime", thing.key.text) in stage.world.things
     return [] if there else ["a deposed leader has deleted something"]
 
@@ -137,8 +137,8 @@ async def paused_plane(stage: Stage) -> list[str]:
     await stage.make("alpha")
     thing = await stage.leave("gone")
     for _ in range(3):
-        term = Term(stage.plane, "orphans", read_only=True)
-        await stage.run_passes(1, term=term)
+        this_pass = Pass(stage.plane, "orphans", read_only=True)
+        await stage.run_passes(1, this_pass=this_pass)
     there = ("runtime", thing.key.text) in stage.world.things
     return [] if there else ["a paused plane has deleted something"]
 

@@ -30,7 +30,7 @@ async def prepare(plane: Plane, *, new_home: bool = False) -> None:
     await _refuse_unknown_plans(plane)
     await plane.store.commit(Change("", (), (plane_rows.put_plane_value(PLANE_ROW, plane.id),)))
     if plane.home:
-        await _keep_home(plane, new_home=new_home)
+        await _write_home(plane, new_home=new_home)
     for plan in plane.catalogue:
         await plane.store.commit(Change("", (), (plane_rows.put_plan(plan),)))
 
@@ -59,7 +59,7 @@ def refuse_another_home(mine: str, theirs: str) -> None:
         raise Invalid(message)
 
 
-async def _keep_home(plane: Plane, *, new_home: bool) -> None:
+async def _write_home(plane: Plane, *, new_home: bool) -> None:
     """Write the home's name to the store; refused if another home has written its name first."""
     if new_home:
         await plane.store.commit(Change("", (), (plane_rows.drop_plane_value(HOME_ROW),)))
@@ -89,32 +89,32 @@ async def _refuse_unknown_plans(plane: Plane) -> None:
 
     Another process of a shared store may know them; a store in a file has no other process.
     """
-    lost, strange = list[str](), dict[str, str]()
+    lost, unknown_plans = list[str](), dict[str, str]()
     for digest in await plane.store.plans_of_open_operations():
-        kept = await plane.store.find(PlanRecord, (digest,))
-        if kept is None:
+        row = await plane.store.find(PlanRecord, (digest,))
+        if row is None:
             if plane.catalogue.find(digest) is None:  # else `prepare` stores it again
                 lost.append(f"plan {digest} is lost")
             continue
         try:
-            plane.catalogue.restore(kept.body, digest)
-        except PlanUnknown as unknown:
-            strange[digest] = str(unknown)
-    if strange and plane.shared:
-        await _leave_to_others(plane, strange)
-        strange = {}
-    if lost or strange:
+            plane.catalogue.restore(row.body, digest)
+        except PlanUnknown as error:
+            unknown_plans[digest] = str(error)
+    if unknown_plans and plane.shared:
+        await _leave_to_others(plane, unknown_plans)
+        unknown_plans = {}
+    if lost or unknown_plans:
         message = (
             "open operations follow plans that are unknown to this process: "
-            f"{'; '.join(sorted((*lost, *strange.values())))}. Start it with the plans they were "
-            "accepted under. Nothing was changed"
+            f"{'; '.join(sorted((*lost, *unknown_plans.values())))}. Start it with the plans they"
+            " were accepted under. Nothing was changed"
         )
         raise Invalid(message)
 
 
-async def _leave_to_others(plane: Plane, strange: Mapping[str, str]) -> None:
+async def _leave_to_others(plane: Plane, unknown_plans: Mapping[str, str]) -> None:
     """Log which operations only a newer release can perform; the engine releases them again."""
-    filters: list[Row] = [{"plan": digest, "ended_at": None} for digest in strange]
+    filters: list[Row] = [{"plan": digest, "ended_at": None} for digest in unknown_plans]
     count = sum([await plane.store.count_rows(OperationRecord, one) for one in filters])
-    reasons = "; ".join(sorted(strange.values()))
+    reasons = "; ".join(sorted(unknown_plans.values()))
     log.warning("open operations left to processes of a newer release: %d; %s", count, reasons)

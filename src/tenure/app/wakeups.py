@@ -24,7 +24,7 @@ class Wakeup:
                 if not one.done():
                     one.set_result(None)
 
-    async def beyond(self, number: int, *, seconds: float) -> None:
+    async def wait_for_newer(self, number: int, *, seconds: float) -> None:
         """Return after a notification later than this number, or after so many seconds."""
         if self.number != number or seconds <= 0:
             return

@@ -119,7 +119,7 @@ class Dispatcher:
                 await asyncio.sleep(ERROR_PAUSE_SECONDS)
                 continue
             if len(rows) < PAGE:
-                await plane.commits.beyond(number, seconds=poll_seconds(plane))
+                await plane.commits.wait_for_newer(number, seconds=poll_seconds(plane))
                 busy = len(rows) >= BUSY_EVENTS
                 await asyncio.sleep(BUSY_LINGER_SECONDS if busy else LINGER_SECONDS)
             else:

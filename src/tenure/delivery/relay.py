@@ -164,7 +164,9 @@ class Relay:
             if self.leader.leads:
                 pause = min(ROUTES_SECONDS, PAUSE_FACTOR * (loop.time() - began))
                 await asyncio.sleep(pause)
-                await self.plane.subscription_changes.beyond(number, seconds=ROUTES_SECONDS - pause)
+                await self.plane.subscription_changes.wait_for_newer(
+                    number, seconds=ROUTES_SECONDS - pause
+                )
             else:
                 await asyncio.sleep(TTL_SECONDS / 3)
 
@@ -226,7 +228,7 @@ class Relay:
             if result.backs_off:
                 await asyncio.sleep(wait)
             else:
-                await watch.wakeup.beyond(number, seconds=wait)
+                await watch.wakeup.wait_for_newer(number, seconds=wait)
                 skipped = dispatcher.skip_after(watch, result, count=count)
 
     def _wait(self, result: DeliveryResult, watch: DestinationWatch) -> float:

@@ -31,7 +31,7 @@ class EpochFile:
         """The content of the file; None if there is none; StoreError if it is not valid."""
         try:
             content = json.loads(self.path.read_bytes())
-            memo = Memo(**content)
+            memo = Memo(pause_reason=content.pop("held", ""), **content)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -44,7 +44,9 @@ class EpochFile:
 
     def write(self, memo: Memo) -> None:
         """Replace the file atomically."""
-        replace_atomically(self.path, json.dumps(memo._asdict()) + "\n")
+        content = memo._asdict()
+        content["held"] = content.pop("pause_reason")  # the name of the field in the file
+        replace_atomically(self.path, json.dumps(content) + "\n")
 
     async def revise(self, revision: Callable[[Memo | None], Memo | None]) -> None:
         """Revise the file under its lock, on a thread; StoreLocked if it is not free in time."""

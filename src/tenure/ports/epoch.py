@@ -11,7 +11,7 @@ class Memo(NamedTuple):
     """The contents of the file; the first epoch is 1."""
 
     epoch: int = 1
-    held: str = ""
+    pause_reason: str = ""
     """Why the plane is paused until an operator confirms; empty: it is not paused."""
     restoring: str = ""
     """The backup that is being restored; a plane does not start on a half-restored store."""

@@ -34,9 +34,9 @@ def plane_value_is(key: tuple[str], text: str) -> Is:
     return Is("plane", key, {"name": text})
 
 
-def set_epoch(epoch: int, held: str | None) -> Set:
-    """The plane is in this epoch; `held` says why it is paused."""
-    return Set("plane", PLANE_ROW, {"epoch": epoch, "held": held})
+def set_epoch(epoch: int, pause_reason: str | None) -> Set:
+    """The plane is in this epoch; `pause_reason` is empty if it is not paused."""
+    return Set("plane", PLANE_ROW, {"epoch": epoch, "held": pause_reason})
 
 
 def end_pause() -> Set:

@@ -13,7 +13,7 @@ from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.core.records import AcknowledgementRecord, SubscriptionRecord
 from tenure.core.roles import Caller, Role
-from tenure.reconcilers.term import FindingAbout, Term, Tick
+from tenure.reconcilers.passes import FindingAbout, Pass, Tick
 
 SENTENCE = "No operation waits for an acknowledgement that cannot come."
 NAME = "acknowledgements"
@@ -26,31 +26,33 @@ CONTINUES_LATER = (
 )
 
 
-async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
+async def tick(plane: Plane, *, limit: int = 500, this_pass: Pass | None = None) -> Tick:
     """Check every missing acknowledgement; end at most `limit` waits."""
-    term = term or Term(plane, NAME)
+    this_pass = this_pass or Pass(plane, NAME)
     seen = fixed = 0
     async for row in every(plane.store, AcknowledgementRecord, {"acknowledged_at": None}):
         seen += 1
         state = await acknowledgements.state_of(plane, row)
         if state is AcknowledgementState.MISSING:
             if row.since <= plane.store.now() - REPORT_AFTER_SECONDS:
-                await _report(plane, term, row)
-        elif not term.read_only and fixed < limit:
-            caller = Caller(row.tenant, f"reconciler {term.reconciler}", Role.OPERATOR)
+                await _report(plane, this_pass, row)
+        elif not this_pass.read_only and fixed < limit:
+            caller = Caller(row.tenant, f"reconciler {this_pass.reconciler}", Role.OPERATOR)
             is_closed = await acknowledgements.close_acknowledgement(plane, caller, row, state)
             fixed += is_closed
             if state is AcknowledgementState.SUBSCRIBER_DELETED:
-                await _report(plane, term, row, CONTINUES if is_closed else CONTINUES_LATER)
-    await term.resolve_unseen()
+                await _report(plane, this_pass, row, CONTINUES if is_closed else CONTINUES_LATER)
+    await this_pass.resolve_unseen()
     return Tick(seen, fixed)
 
 
-async def _report(plane: Plane, term: Term, row: AcknowledgementRecord, effect: str = "") -> None:
+async def _report(
+    plane: Plane, this_pass: Pass, row: AcknowledgementRecord, effect: str = ""
+) -> None:
     operation, subscription = row.operation, row.subscription
     known = await plane.store.find(SubscriptionRecord, (subscription,))
     name = subscription if known is None else known.name
-    await term.report(
+    await this_pass.report(
         FindingKind.CONFIRMED, f"{operation} {subscription}",
         f"operation {operation} has waited for the acknowledgement of {name}"
         f" since {in_utc(row.since)}{effect}",

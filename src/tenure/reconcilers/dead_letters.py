@@ -14,7 +14,7 @@ from tenure.app.plane import Plane
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.core.records import CursorRecord, LetterRecord, ParkedRecord, SubscriptionRecord
-from tenure.reconcilers.term import FindingAbout, Term, Tick
+from tenure.reconcilers.passes import FindingAbout, Pass, Tick
 
 SENTENCE = "Every destination that does not accept events is reported."
 NAME = "letters"
@@ -35,9 +35,9 @@ class _Streams:
     """How many of the streams wait for an operator, who replays or discards them."""
 
 
-async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
+async def tick(plane: Plane, *, limit: int = 500, this_pass: Pass | None = None) -> Tick:
     """Read every parked stream, and then check every destination."""
-    term = term or Term(plane, NAME)
+    this_pass = this_pass or Pass(plane, NAME)
     seen = fixed = 0
     parked: dict[str, _Streams] = {}
     async for row in every(plane.store, ParkedRecord):
@@ -53,17 +53,17 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
         failing_since = None if cursor.since is None or cursor.since > before else cursor.since
         if streams is not None or failing_since is not None:
             seen += failing_since is not None
-            await _report(plane, term, cursor, streams, failing_since=failing_since)
+            await _report(plane, this_pass, cursor, streams, failing_since=failing_since)
     for destination in list(parked)[:limit]:  # no cursor: the destination was removed
-        if not term.read_only:
-            fixed += await subscriptions.drop_letters(plane, destination, guards=term.fence())
-    await term.resolve_unseen()
+        if not this_pass.read_only:
+            fixed += await subscriptions.drop_letters(plane, destination, guards=this_pass.fence())
+    await this_pass.resolve_unseen()
     return Tick(seen, fixed)
 
 
 async def _report(
     plane: Plane,
-    term: Term,
+    this_pass: Pass,
     cursor: CursorRecord,
     streams: _Streams | None,
     *,
@@ -93,7 +93,7 @@ async def _report(
     if cursor.missed:
         what.append(f"has missed {cursor.missed} events, which are no longer stored")
         details["missed"] = cursor.missed
-    await term.report(
+    await this_pass.report(
         FindingKind.CONFIRMED, destination, f"{name} {', and '.join(what)}",
         about=FindingAbout(tenant, agent), details=details,
     )  # fmt: skip

@@ -40,7 +40,7 @@ from tenure.core.retry import DRIFT_REPAIR
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Call, Observation, Presence
 from tenure.reconcilers.circuit_breaker import CALL_SECONDS, ProviderBreaker
-from tenure.reconcilers.term import FindingAbout, Term, Tick
+from tenure.reconcilers.passes import FindingAbout, Pass, Tick
 
 SENTENCE = "What providers report is what we recorded."
 NAME = "drift"
@@ -72,10 +72,10 @@ Difference = tuple[FindingKind, str, bool]
 """The kind of a finding, its text, and whether the difference can be repaired."""
 
 
-async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
+async def tick(plane: Plane, *, limit: int = 500, this_pass: Pass | None = None) -> Tick:
     """Check up to `limit` agents; the next pass continues with the others."""
-    term = term or Term(plane, NAME)
-    open_findings = await findings.list_open(plane, term.reconciler)
+    this_pass = this_pass or Pass(plane, NAME)
+    open_findings = await findings.list_open(plane, this_pass.reconciler)
     first = list(dict.fromkeys(row.agent for row in open_findings))[:limit]
     uids = first + [uid for uid in await _next_agents(plane, limit) if uid not in first]
     breaker = ProviderBreaker(plane, NAME)
@@ -83,7 +83,9 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     fixed, verified = 0, set[str]()
     retry_times: list[float] = []
     for start in range(0, len(uids), AT_ONCE):
-        checks = [_check_agent(plane, term, uid, breaker) for uid in uids[start : start + AT_ONCE]]
+        checks = [
+            _check_agent(plane, this_pass, uid, breaker) for uid in uids[start : start + AT_ONCE]
+        ]
         for uid, (is_verified, repaired, retry_at) in zip(
             uids[start:], await asyncio.gather(*checks), strict=False
         ):
@@ -93,7 +95,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
                 verified.add(uid)
     for row in open_findings:
         if row.agent in verified or not await _has_resource(plane, row):
-            await term.resolve(row)
+            await this_pass.resolve(row)
     return Tick(len(uids), fixed, min(retry_times, default=None))
 
 
@@ -113,7 +115,7 @@ async def _next_agents(plane: Plane, limit: int) -> list[str]:
 
 
 async def _check_agent(
-    plane: Plane, term: Term, uid: str, breaker: ProviderBreaker
+    plane: Plane, this_pass: Pass, uid: str, breaker: ProviderBreaker
 ) -> tuple[bool, int, float | None]:
     """Whether the agent was checked completely, how many repairs were made, when to check again."""
     row = await plane.store.find(AgentRecord, (uid,))
@@ -135,7 +137,7 @@ async def _check_agent(
             if resource.error:
                 text = f"cannot be verified: {resource.error}"
                 await _report_only(
-                    plane, term, row, resource, kind=FindingKind.UNVERIFIABLE, text=text
+                    plane, this_pass, row, resource, kind=FindingKind.UNVERIFIABLE, text=text
                 )
             continue
         difference = _difference(plane, row, resource, resource.seen)
@@ -145,13 +147,13 @@ async def _check_agent(
             continue
         kind, text, repairable = difference
         if why := not_repaired.get(resource.slot):
-            await _report_only(plane, term, row, resource, kind=kind, text=f"{text}; {why}")
-        elif repairable and _may_repair(term, row):
-            repaired, later = await _repair(plane, term, row, resource, text)
+            await _report_only(plane, this_pass, row, resource, kind=kind, text=f"{text}; {why}")
+        elif repairable and _may_repair(this_pass, row):
+            repaired, later = await _repair(plane, this_pass, row, resource, text)
             fixed += repaired
             retry_at = later if retry_at is None else min(retry_at, later or retry_at)
         else:
-            await _report_only(plane, term, row, resource, kind=kind, text=text)
+            await _report_only(plane, this_pass, row, resource, kind=kind, text=text)
     return is_verified, fixed, retry_at
 
 
@@ -258,9 +260,11 @@ def _difference(
             return FindingKind.DRIFT, "was deleted at its provider", True
 
 
-def _may_repair(term: Term, row: AgentRecord) -> bool:
+def _may_repair(this_pass: Pass, row: AgentRecord) -> bool:
     policy = stored_spec(row).spec.get("on_drift")
-    return (term.repairs and policy != "report") or (policy == "repair" and not term.read_only)
+    return (this_pass.repairs and policy != "report") or (
+        policy == "repair" and not this_pass.read_only
+    )
 
 
 def _finding_key(row: AgentRecord, resource: AgentResource) -> str:
@@ -268,7 +272,7 @@ def _finding_key(row: AgentRecord, resource: AgentResource) -> str:
 
 
 async def _report(
-    term: Term,
+    this_pass: Pass,
     row: AgentRecord,
     resource: AgentResource,
     kind: FindingKind,
@@ -276,7 +280,7 @@ async def _report(
     **more: object,
 ) -> FindingRecord | None:
     what = f"{resource.slot} {resource.key.text} of agent {row.name} {text}"
-    return await term.report(
+    return await this_pass.report(
         kind,
         _finding_key(row, resource),
         what,
@@ -287,7 +291,7 @@ async def _report(
 
 async def _report_only(
     plane: Plane,
-    term: Term,
+    this_pass: Pass,
     row: AgentRecord,
     resource: AgentResource,
     *,
@@ -295,8 +299,8 @@ async def _report_only(
     text: str,
 ) -> None:
     """Report a difference without a repair; the finding keeps the attempts of earlier passes."""
-    before = await findings.find(plane, term.reconciler, _finding_key(row, resource))
-    await _report(term, row, resource, kind, text, **_attempts_of(before))
+    before = await findings.find(plane, this_pass.reconciler, _finding_key(row, resource))
+    await _report(this_pass, row, resource, kind, text, **_attempts_of(before))
 
 
 def _attempts_of(finding: FindingRecord | None) -> dict[str, Any]:
@@ -306,26 +310,26 @@ def _attempts_of(finding: FindingRecord | None) -> dict[str, Any]:
 
 
 async def _repair(
-    plane: Plane, term: Term, row: AgentRecord, resource: AgentResource, text: str
+    plane: Plane, this_pass: Pass, row: AgentRecord, resource: AgentResource, text: str
 ) -> tuple[int, float | None]:
     """Repair the resource at the second sighting; retry a failed repair with growing pauses."""
     now = plane.store.now()
-    before = await findings.find(plane, term.reconciler, _finding_key(row, resource))
+    before = await findings.find(plane, this_pass.reconciler, _finding_key(row, resource))
     earlier = _attempts_of(before)
     attempts, again_at = int(earlier.get("attempts", 0)), float(earlier.get("again_at", 0.0))
     # At the last sighting the provider was not called, or did not answer.
     was_unverified = before is None or before.kind == FindingKind.UNVERIFIABLE
     if before is None or was_unverified or before.sightings + 1 < SIGHTINGS:
-        await _report(term, row, resource, FindingKind.DRIFT, text, **earlier)
+        await _report(this_pass, row, resource, FindingKind.DRIFT, text, **earlier)
         return 0, now + SOON_SECONDS
     if now < again_at:
-        await _report(term, row, resource, FindingKind.DRIFT, text, **earlier)
+        await _report(this_pass, row, resource, FindingKind.DRIFT, text, **earlier)
         return 0, again_at
     again_at = now + DRIFT_REPAIR.delay_seconds(attempts)
     attempt: dict[str, object] = {"attempts": attempts + 1, "again_at": again_at}
     try:
         if resource.slot == RUNTIME:
-            attempt["operation"] = await _recover(plane, term, row)
+            attempt["operation"] = await _recover(plane, this_pass, row)
         else:
             await _repeat_step(plane, row, resource)
     except (CallerError, ProviderError, TimeoutError) as error:
@@ -333,17 +337,22 @@ async def _repair(
         text = f"{text}; it could not be made again"
         if isinstance(error, Rejected) and resource.slot != RUNTIME:
             text += ": if this continues, delete the agent and create it again"
-        await _report(term, row, resource, FindingKind.DRIFT, text, **attempt)
+        await _report(this_pass, row, resource, FindingKind.DRIFT, text, **attempt)
         return 0, again_at
     await _report(
-        term, row, resource, FindingKind.CONFIRMED, f"{text}; it is being made again", **attempt
+        this_pass,
+        row,
+        resource,
+        FindingKind.CONFIRMED,
+        f"{text}; it is being made again",
+        **attempt,
     )
     return 1, now + SOON_SECONDS
 
 
-async def _recover(plane: Plane, term: Term, row: AgentRecord) -> str:
+async def _recover(plane: Plane, this_pass: Pass, row: AgentRecord) -> str:
     """Request the plan that replaces the runtime; a repeated request finds the same operation."""
-    caller = Caller(row.tenant, f"reconciler {term.reconciler}", Role.OPERATOR)
+    caller = Caller(row.tenant, f"reconciler {this_pass.reconciler}", Role.OPERATOR)
     uid = row.uid
     request_options = agents.RequestOptions(idempotency_key=f"drift/{uid}/{row.generation}")
     return (await agents.recover_runtime(plane, caller, uid, request_options=request_options)).id

@@ -28,7 +28,7 @@ from tenure.reconcilers import (
     orphans,
     retention,
 )
-from tenure.reconcilers.term import DEFAULT_RETENTION, LEADERS, RetentionPeriods, Term, Tick
+from tenure.reconcilers.passes import DEFAULT_RETENTION, LEADERS, Pass, RetentionPeriods, Tick
 
 log = logging.getLogger("tenure.reconcilers")
 ITEMS_MAX = 500
@@ -46,7 +46,7 @@ class Reconciler(Protocol):
     NAME: str
     """Its name in findings and commands; `late` is `late_arrivals`, `letters` `dead_letters`."""
 
-    def tick(self, plane: Plane, *, limit: int, term: Term) -> Awaitable[Tick]:
+    def tick(self, plane: Plane, *, limit: int, this_pass: Pass) -> Awaitable[Tick]:
         """Make one pass: compare states and repair.  It may run at any time."""
         ...
 
@@ -177,7 +177,7 @@ class Driver:
         async with self._lock:
             if not dry_run and not self.leader.token:
                 raise _not_leading()  # without a fence token the changes would not be guarded
-            term = Term(
+            this_pass = Pass(
                 plane,
                 name,
                 token=self.leader.token,
@@ -186,17 +186,19 @@ class Driver:
                 retention=self._policy.retention,
             )
             try:
-                done = await one.tick(plane, limit=ITEMS_MAX, term=term)
+                done = await one.tick(plane, limit=ITEMS_MAX, this_pass=this_pass)
             except Exception as error:
                 plane.reconcile_state.fail(name)
                 log.exception(
                     "reconciler %s failed; next attempt in %g s", name, self._policy.seconds
                 )
-                return PassReport(name, sentence, sightings=term.sightings, error=repr(error)), None
+                return PassReport(
+                    name, sentence, sightings=this_pass.sightings, error=repr(error)
+                ), None
         if not dry_run:
             seconds = self._clock.monotonic() - began
             now = plane.store.now()
             plane.reconcile_state.add(
                 name, seen=done.seen, fixed=done.fixed, seconds=seconds, now=now
             )
-        return PassReport(name, sentence, done.seen, done.fixed, term.sightings), done.retry_at
+        return PassReport(name, sentence, done.seen, done.fixed, this_pass.sightings), done.retry_at

@@ -19,7 +19,7 @@ from tenure.core.records import IntentRecord, OperationRecord, TombstoneRecord
 from tenure.ports.provider import Presence, Provider
 from tenure.ports.store import Change
 from tenure.reconcilers.circuit_breaker import ProviderBreaker
-from tenure.reconcilers.term import FindingAbout, Term, Tick
+from tenure.reconcilers.passes import FindingAbout, Pass, Tick
 
 log = logging.getLogger("tenure.reconcilers")
 SENTENCE = "Nothing that arrives after its key was burned stays."
@@ -28,23 +28,23 @@ ABSENCES_MIN = 2
 """How many inspections in a row must find the key absent."""
 
 
-async def tick(plane: Plane, *, limit: int = 0, term: Term | None = None) -> Tick:
+async def tick(plane: Plane, *, limit: int = 0, this_pass: Pass | None = None) -> Tick:
     """Check every tombstone once; a provider or key that fails or hangs delays no other.
 
     `limit` is not used: there are only tombstones of keys that were burned in the last minutes.
     """
     del limit
-    term = term or Term(plane, NAME)
+    this_pass = this_pass or Pass(plane, NAME)
     seen = fixed = 0
     is_complete = True
     breaker = ProviderBreaker(plane, NAME)
     async for stone in _list_tombstones(plane, breaker):
         seen += 1
-        late = await _check(plane, term, stone, breaker)
+        late = await _check(plane, this_pass, stone, breaker)
         is_complete = is_complete and late is not None
         fixed += late or 0
     if is_complete:
-        await term.resolve_unseen()
+        await this_pass.resolve_unseen()
     return Tick(seen, fixed)
 
 
@@ -67,21 +67,21 @@ def _name(stone: TombstoneRecord) -> str:
 
 
 async def _check(
-    plane: Plane, term: Term, stone: TombstoneRecord, breaker: ProviderBreaker
+    plane: Plane, this_pass: Pass, stone: TombstoneRecord, breaker: ProviderBreaker
 ) -> int | None:
     """How many late arrivals were removed under this key, 0 or 1; None if that is unknown."""
     where = (stone.operation, stone.step)
     key = await _key(plane, where)
     provider = None if key is None else plane.providers.get(key.slot)
     if key is None or provider is None:
-        if not term.read_only:
+        if not this_pass.read_only:
             await plane.store.commit(Change("", (), (tombstones.drop_tombstone(stone),)))
         return 0
     if breaker.skips(key.slot, _name(stone)):
         return None
     try:
         async with breaker.call(key.slot, _name(stone)):
-            return await _inspect(plane, term, stone, key, provider)
+            return await _inspect(plane, this_pass, stone, key, provider)
     except TimeoutError:
         log.warning(
             "provider %s did not answer about %s; it is inspected again later", key.slot, key.text
@@ -92,15 +92,15 @@ async def _check(
 
 
 async def _inspect(
-    plane: Plane, term: Term, stone: TombstoneRecord, key: ResourceKey, provider: Provider
+    plane: Plane, this_pass: Pass, stone: TombstoneRecord, key: ResourceKey, provider: Provider
 ) -> int:
     presence = (await provider.inspect(key)).presence
     late = presence not in {Presence.ABSENT, Presence.FOREIGN}
     is_window_over = stone.until <= plane.store.now()
     if late:
         log.warning("resource %s exists after it was removed; removing it again", key.text)
-        await _report(term, key, after_window=is_window_over)
-    if term.read_only:
+        await _report(this_pass, key, after_window=is_window_over)
+    if this_pass.read_only:
         return 0
     if late:
         await provider.remove(key)
@@ -114,13 +114,13 @@ async def _inspect(
     return int(late)
 
 
-async def _report(term: Term, key: ResourceKey, *, after_window: bool) -> None:
+async def _report(this_pass: Pass, key: ResourceKey, *, after_window: bool) -> None:
     """Report a late arrival; one after the window means that the provider does not remove it."""
     kind = FindingKind.DRIFT if after_window else FindingKind.CONFIRMED
     what = f"{key.slot} {key.text} exists after it was removed; it is removed again"
     if after_window:
         what = f"provider {key.slot} reports that {key.text} was removed, and it still exists"
-    await term.report(
+    await this_pass.report(
         kind, key.text, what, about=FindingAbout(key.tenant, key.agent, key.text),
         details={"provider": key.slot},
     )  # fmt: skip

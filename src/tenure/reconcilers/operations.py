@@ -18,7 +18,7 @@ from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.core.operation import OperationState
 from tenure.core.records import AgentRecord, OperationRecord
-from tenure.reconcilers.term import FindingAbout, Term, Tick
+from tenure.reconcilers.passes import FindingAbout, Pass, Tick
 
 SENTENCE = "Every open operation moves, waits or is reported."
 NAME = "operations"
@@ -28,28 +28,28 @@ AHEAD_SECONDS = 60.0
 """How far in the future a record may lie: more than synchronised clocks differ."""
 
 
-async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
+async def tick(plane: Plane, *, limit: int = 500, this_pass: Pass | None = None) -> Tick:
     """Check open operations, as many as one pass may; then check abandoned ones."""
-    term = term or Term(plane, NAME)
+    this_pass = this_pass or Pass(plane, NAME)
     seen = fixed = 0
     after = plane.reconcile_state.cursors.get(NAME, "")
     rows = await plane.store.list_open(after=after, limit=limit)
     for row in rows:
         seen += 1
         if row.state == OperationState.STUCK:
-            await _report_stuck(plane, term, row)
+            await _report_stuck(plane, this_pass, row)
         elif _is_overdue(row, plane.store.now()):
-            await _report_overdue(term, row)
-            if not term.read_only:
+            await _report_overdue(this_pass, row)
+            if not this_pass.read_only:
                 plane.engine.wake(row.id)
                 fixed += 1
         elif _is_ahead(row, plane.store.now()):
-            await _report_ahead(term, row)
+            await _report_ahead(this_pass, row)
     plane.reconcile_state.cursors[NAME] = rows[-1].id if len(rows) == limit else ""
-    await _report_abandoned(plane, term)
-    for finding in await findings.list_open(plane, term.reconciler):
+    await _report_abandoned(plane, this_pass)
+    for finding in await findings.list_open(plane, this_pass.reconciler):
         if not await _still_holds(plane, findings.body_of(finding)):
-            await term.resolve(finding)
+            await this_pass.resolve(finding)
     return Tick(seen, fixed)
 
 
@@ -62,14 +62,14 @@ async def _still_holds(plane: Plane, details: Mapping[str, object]) -> bool:
     return row.state == OperationState.STUCK or _is_overdue(row, now) or _is_ahead(row, now)
 
 
-async def _report_stuck(plane: Plane, term: Term, row: OperationRecord) -> None:
+async def _report_stuck(plane: Plane, this_pass: Pass, row: OperationRecord) -> None:
     name = row.id
     left = [
         {"step": one.step, "key": one.key, "state": one.state}
         for one in await plane.store.list_resources(row.tenant, row.agent)
         if one.operation == name and one.slot
     ]
-    await term.report(
+    await this_pass.report(
         FindingKind.CONFIRMED, name,
         f"operation {name} ({row.plan_name!s}) is stuck: {row.error or 'see its steps'!s}",
         about=FindingAbout(row.tenant, row.agent),
@@ -84,9 +84,9 @@ def _is_overdue(row: OperationRecord, now: float) -> bool:
     return due_at is not None and latest < now - OVERDUE_SECONDS
 
 
-async def _report_overdue(term: Term, row: OperationRecord) -> None:
+async def _report_overdue(this_pass: Pass, row: OperationRecord) -> None:
     name = row.id
-    await term.report(
+    await this_pass.report(
         FindingKind.UNVERIFIABLE, name,
         f"operation {name} ({row.plan_name!s}) is due and no worker moves it; it is woken",
         about=FindingAbout(row.tenant, row.agent),
@@ -103,10 +103,10 @@ def _recorded_at(row: OperationRecord) -> float:
     return max(row.created_at, row.updated_at)
 
 
-async def _report_ahead(term: Term, row: OperationRecord) -> None:
+async def _report_ahead(this_pass: Pass, row: OperationRecord) -> None:
     name = row.id
     until = max(_recorded_at(row), row.due_at or 0.0)
-    await term.report(
+    await this_pass.report(
         FindingKind.CONFIRMED, name,
         f"operation {name} ({row.plan_name!s}) has records with a future time: the clock was set"
         f" back since. The operation may not continue before {in_utc(until)}, and its deadlines"
@@ -116,9 +116,9 @@ async def _report_ahead(term: Term, row: OperationRecord) -> None:
     )  # fmt: skip
 
 
-async def _report_abandoned(plane: Plane, term: Term) -> None:
+async def _report_abandoned(plane: Plane, this_pass: Pass) -> None:
     """Report again the resources that abandoned operations have left behind."""
-    for row in await findings.list_open(plane, term.reconciler):
+    for row in await findings.list_open(plane, this_pass.reconciler):
         details = findings.body_of(row)
         if not details.get("abandoned"):
             continue
@@ -134,7 +134,7 @@ async def _report_abandoned(plane: Plane, term: Term) -> None:
         ]
         if left:
             operation = str(details["operation"])
-            await term.report(
+            await this_pass.report(
                 FindingKind.CONFIRMED, abandoned_key(operation), str(details["what"]),
                 about=FindingAbout(tenant, uid),
                 details={"abandoned": True, "operation": operation, "left": left},

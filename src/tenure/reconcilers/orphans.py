@@ -36,7 +36,7 @@ from tenure.ports.operation_rows import burn_intent, touch_operation
 from tenure.ports.provider import OwnedResource, Presence, Provider
 from tenure.ports.store import Is, Row, Writes
 from tenure.reconcilers.circuit_breaker import ProviderBreaker
-from tenure.reconcilers.term import ABOUT_PLANE, FindingAbout, Term, Tick
+from tenure.reconcilers.passes import ABOUT_PLANE, FindingAbout, Pass, Tick
 
 SENTENCE = "Every owned resource has a living owner."
 NAME = "orphans"
@@ -96,7 +96,7 @@ class JudgedSuspect(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Pass:
+class _Progress:
     """The state of one pass."""
 
     seen: int = 0
@@ -105,27 +105,27 @@ class _Pass:
     is_complete: bool = True
 
 
-async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
+async def tick(plane: Plane, *, limit: int = 500, this_pass: Pass | None = None) -> Tick:
     """Compare the lists of all providers with the store, and remove resources without an owner."""
-    term = term or Term(plane, NAME)
-    progress = _Pass()
+    this_pass = this_pass or Pass(plane, NAME)
+    progress = _Progress()
     for slot, provider in plane.providers.items():
-        await _compare(plane, term, slot, provider, progress)
+        await _compare(plane, this_pass, slot, provider, progress)
     verdicts: list[JudgedSuspect] = []
     for suspect in progress.suspects:
         verdicts.append(await judge(plane, suspect))
         await asyncio.sleep(0)
     orphans = [one for one in verdicts if one.verdict is OrphanVerdict.ORPHAN]
     unknown = [one for one in verdicts if one.verdict is OrphanVerdict.UNKNOWN]
-    await _report_unknown(term, unknown, progress.overflow)
+    await _report_unknown(this_pass, unknown, progress.overflow)
     for one in verdicts:
         if one.verdict is OrphanVerdict.WATCHED:
-            await _report_still_listed(plane, term, one)
+            await _report_still_listed(plane, this_pass, one)
     fixed, again = 0, None
     count = len(orphans) + progress.overflow
     if count > cap(progress.seen):
         what = f"{count} of {progress.seen} resources have no owner: too many"
-        await term.report(
+        await this_pass.report(
             FindingKind.UNVERIFIABLE,
             "halted",
             f"{what}; none is removed before an operator has checked",
@@ -136,11 +136,11 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
         breaker = ProviderBreaker(plane, NAME)
         orphans.sort(key=lambda one: breaker.order_of(one.suspect.owned.key))
         for one in orphans[:limit]:
-            removed, later = await _remove_orphan(plane, term, one, breaker)
+            removed, later = await _remove_orphan(plane, this_pass, one, breaker)
             fixed += removed
             again = min((at for at in (again, later) if at is not None), default=None)
     if progress.is_complete:
-        await term.resolve_unseen()
+        await this_pass.resolve_unseen()
     return Tick(progress.seen, fixed, again)
 
 
@@ -150,7 +150,7 @@ def cap(seen: int) -> float:
 
 
 async def _compare(
-    plane: Plane, term: Term, slot: str, provider: Provider, progress: _Pass
+    plane: Plane, this_pass: Pass, slot: str, provider: Provider, progress: _Progress
 ) -> None:
     """List one provider, and read from the store which of the resources a living agent claims."""
     loop = asyncio.get_running_loop()
@@ -168,7 +168,7 @@ async def _compare(
                     timeout.reschedule(loop.time() + SILENT_SECONDS)
     except (ProviderError, TimeoutError) as error:
         progress.is_complete = False
-        await term.report(
+        await this_pass.report(
             FindingKind.UNVERIFIABLE,
             f"list {slot}",
             f"provider {slot} could not be listed: {error!r}",
@@ -179,7 +179,7 @@ async def _compare(
 
 
 async def _collect_suspects(
-    plane: Plane, slot: str, chunk: Sequence[OwnedResource], progress: _Pass
+    plane: Plane, slot: str, chunk: Sequence[OwnedResource], progress: _Progress
 ) -> None:
     owners = [(one.agent, one.generation) for one in chunk]
     living = await plane.store.list_living(slot, owners, gone=AgentState.DELETED)
@@ -230,11 +230,11 @@ async def _judge_by_records(
     return JudgedSuspect(suspect, OrphanVerdict.ORPHAN, why, *known)
 
 
-async def _report_unknown(term: Term, unknown: Sequence[JudgedSuspect], overflow: int) -> None:
+async def _report_unknown(this_pass: Pass, unknown: Sequence[JudgedSuspect], overflow: int) -> None:
     """Report resources that our records cannot judge; they are never removed."""
     for one in unknown[:REPORTED_MAX]:
         slot, owned = one.suspect
-        await term.report(
+        await this_pass.report(
             FindingKind.UNVERIFIABLE, f"{slot} {owned.key}",
             f"{slot} {owned.key} is labelled as ours, and {one.why}; it is not removed",
             about=one.about, details={"provider": slot, "generation": owned.generation},
@@ -242,17 +242,17 @@ async def _report_unknown(term: Term, unknown: Sequence[JudgedSuspect], overflow
     left = len(unknown) - REPORTED_MAX + overflow
     if left > 0:
         what = f"{left} more resources are unknown to our records"
-        await term.report(
+        await this_pass.report(
             FindingKind.UNVERIFIABLE, "more", what, about=ABOUT_PLANE, details={"left": left}
         )
 
 
-async def _report_still_listed(plane: Plane, term: Term, one: JudgedSuspect) -> None:
+async def _report_still_listed(plane: Plane, this_pass: Pass, one: JudgedSuspect) -> None:
     """Report a resource that was removed here and that its provider still lists."""
     slot, owned = one.suspect
     finding_key = f"{slot} {owned.key}"
-    if await findings.find(plane, term.reconciler, finding_key) is not None:
-        await term.report(
+    if await findings.find(plane, this_pass.reconciler, finding_key) is not None:
+        await this_pass.report(
             FindingKind.DRIFT, finding_key,
             f"{finding_key} was removed, and its provider still lists it",
             about=one.about, details={"provider": slot},
@@ -260,21 +260,21 @@ async def _report_still_listed(plane: Plane, term: Term, one: JudgedSuspect) -> 
 
 
 async def _remove_orphan(
-    plane: Plane, term: Term, one: JudgedSuspect, breaker: ProviderBreaker
+    plane: Plane, this_pass: Pass, one: JudgedSuspect, breaker: ProviderBreaker
 ) -> tuple[int, float | None]:
     """Remove one orphan if it was seen often and long enough; else return when to check again."""
     (slot, owned), now = one.suspect, plane.store.now()
     finding_key, what = f"{slot} {owned.key}", f"{slot} {owned.key} has no owner: {one.why}"
-    before = await findings.find(plane, term.reconciler, finding_key)
+    before = await findings.find(plane, this_pass.reconciler, finding_key)
     sightings = 1 if before is None else before.sightings + 1
     since = now if before is None else before.first_seen
     removable_at = max(since + APART_SECONDS, owned.since + GRACE_SECONDS)
     too_early = sightings < SIGHTINGS or now < removable_at
-    if too_early or term.read_only or breaker.skips(slot, owned.key):
-        await term.report(
+    if too_early or this_pass.read_only or breaker.skips(slot, owned.key):
+        await this_pass.report(
             FindingKind.DRIFT, finding_key, what, about=one.about, details={"provider": slot}
         )
-        return 0, max(removable_at, now) if too_early and not term.read_only else None
+        return 0, max(removable_at, now) if too_early and not this_pass.read_only else None
     key = _key(plane, one)
     try:
         async with breaker.call(slot, owned.key):
@@ -282,11 +282,11 @@ async def _remove_orphan(
             there = seen.presence not in {Presence.ABSENT, Presence.FOREIGN}
             if not there or seen.generation not in {0, owned.generation}:
                 return 0, None  # the list was old, or the resource has another owner by now
-            if not await _commit_removal(plane, term, one, finding_key, what):
+            if not await _commit_removal(plane, this_pass, one, finding_key, what):
                 return 0, None
             await plane.providers[slot].remove(key)
     except (ProviderError, TimeoutError) as error:
-        await term.report(
+        await this_pass.report(
             FindingKind.DRIFT, finding_key, f"{what}; it could not be removed: {error!r}",
             about=one.about, details={"provider": slot},
         )  # fmt: skip
@@ -295,13 +295,13 @@ async def _remove_orphan(
 
 
 async def _commit_removal(
-    plane: Plane, term: Term, one: JudgedSuspect, finding_key: str, what: str
+    plane: Plane, this_pass: Pass, one: JudgedSuspect, finding_key: str, what: str
 ) -> bool:
     """Commit the intent to remove it, if our records are unchanged and this process still leads."""
     intent, agent = cast(IntentRecord, one.intent), cast(AgentRecord, one.agent)
     where = (str(intent.operation), intent.step)
     guards = (
-        *term.fence(),
+        *this_pass.fence(),
         Is.of(intent, "state"),
         Is.of(agent, "state"),
     )
@@ -309,9 +309,9 @@ async def _commit_removal(
     burn = burn_intent(*where)
     touch = touch_operation(where[0], now)  # kept from now on: `retention`
     writes: Writes = (burn, touch, *tombstones([where], now))
-    finding = await term.report(
+    finding = await this_pass.report(
         FindingKind.CONFIRMED, finding_key, f"{what}; it is removed", about=one.about,
-        guards=guards, writes=writes, details={"provider": one.suspect.slot, "token": term.token},
+        guards=guards, writes=writes, details={"provider": one.suspect.slot, "token": this_pass.token},
     )  # fmt: skip
     return finding is not None
 

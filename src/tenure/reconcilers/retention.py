@@ -32,7 +32,7 @@ from tenure.core.records import (
 )
 from tenure.ports.operation_rows import drop_operation
 from tenure.ports.store import Change, Drop, Is, Key, R
-from tenure.reconcilers.term import ABOUT_PLANE, RetentionPeriods, Term, Tick
+from tenure.reconcilers.passes import ABOUT_PLANE, Pass, RetentionPeriods, Tick
 
 SENTENCE = "Finished rows are kept for the promised time, and then dropped."
 NAME = "retention"
@@ -73,30 +73,30 @@ class RetentionRule(NamedTuple, Generic[R]):
         return table_of(self.record).name
 
 
-async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
+async def tick(plane: Plane, *, limit: int = 500, this_pass: Pass | None = None) -> Tick:
     """Read a part of each table, and drop at most `limit` finished rows of each."""
-    term = term or Term(plane, NAME)
+    this_pass = this_pass or Pass(plane, NAME)
     seen = fixed = 0
     more = False
     for rule in RULES:
-        seconds = rule.seconds(term.retention)
+        seconds = rule.seconds(this_pass.retention)
         if not seconds:
             continue
         before = plane.store.now() - seconds
-        count, over, reached_end = await _find_removals(plane, term, rule, limit, before)
+        count, over, reached_end = await _find_removals(plane, this_pass, rule, limit, before)
         seen += count
-        if over and term.read_only:
+        if over and this_pass.read_only:
             what = f"{len(over)} or more {rule.description} are past their retention time"
-            await term.report(FindingKind.CONFIRMED, rule.table, what, about=ABOUT_PLANE)
+            await this_pass.report(FindingKind.CONFIRMED, rule.table, what, about=ABOUT_PLANE)
         elif over:
-            fixed += await _drop(plane, term, over)
+            fixed += await _drop(plane, this_pass, over)
             more = more or (not reached_end and len(over) >= CONTINUE_SHARE * limit)
-    await term.resolve_unseen()
+    await this_pass.resolve_unseen()
     return Tick(seen, fixed, plane.store.now() if more else None)
 
 
 async def _find_removals(
-    plane: Plane, term: Term, rule: RetentionRule[R], limit: int, before: float
+    plane: Plane, this_pass: Pass, rule: RetentionRule[R], limit: int, before: float
 ) -> tuple[int, list[Removal], bool]:
     """How many rows were read from where the last pass ended, and which of them to drop.
 
@@ -116,18 +116,18 @@ async def _find_removals(
             break
         last = key_of(old[-1])
         await asyncio.sleep(0)
-    if not term.read_only:
+    if not this_pass.read_only:
         plane.reconcile_state.cursors[where] = encode(last)
     return seen, over, not last
 
 
-async def _drop(plane: Plane, term: Term, over: list[Removal]) -> int:
+async def _drop(plane: Plane, this_pass: Pass, over: list[Removal]) -> int:
     """Drop these rows while this process leads, and return how many removals were committed."""
     fixed = 0
     for part in _batches(over):
         left = part
         while left:
-            guards = (*term.fence(), *(one.guard for one in left))
+            guards = (*this_pass.fence(), *(one.guard for one in left))
             drops = tuple(drop for one in left for drop in one.drops)
             refused = await plane.store.commit(Change("", guards, drops))
             if refused is None:

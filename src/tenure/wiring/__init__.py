@@ -44,7 +44,7 @@ from tenure.ports.store import WakeHint
 from tenure.ports.subject import Subject
 from tenure.reconcilers import epoch
 from tenure.reconcilers.driver import ReconcilePolicy, reconciling
-from tenure.reconcilers.term import RetentionPeriods
+from tenure.reconcilers.passes import RetentionPeriods
 from tenure.settings import Settings
 from tenure.telemetry import build_observer, combine
 from tenure.upkeep.homes import STORE
@@ -106,7 +106,7 @@ async def run_plane(
     restore_collector = _set_collector_threshold(settings)
     invoker = AiohttpInvoker()
     try:
-        work = Executor(
+        executor = Executor(
             settings.plane,
             store=store,
             entropy=entropy,
@@ -116,7 +116,7 @@ async def run_plane(
             observe=observe,
         )
         engine, attach_claims = build_engine(
-            settings, work, store=store, clock=clock, entropy=entropy
+            settings, executor, store=store, clock=clock, entropy=entropy
         )
         plane = Plane(
             id=settings.plane, store=store, engine=engine, entropy=entropy,

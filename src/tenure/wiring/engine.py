@@ -36,7 +36,7 @@ TEMPORAL_LEASES = ("worker/temporal", "worker/temporal/rest")
 
 
 def build_engine(
-    settings: Settings, work: Executor, *, store: Store, clock: Clock, entropy: Entropy
+    settings: Settings, executor: Executor, *, store: Store, clock: Clock, entropy: Entropy
 ) -> tuple[Engine[OperationHandle], Callable[[Plane], None]]:
     """The engine that the settings name, and a function to call with the plane before its start."""
     if settings.engine == EMBEDDED:
@@ -45,7 +45,7 @@ def build_engine(
             lease_ttl_seconds=settings.lease_ttl_seconds,
         )
         embedded = EmbeddedEngine(
-            work, store=store, clock=clock, entropy=entropy, settings=behaviour
+            executor, store=store, clock=clock, entropy=entropy, settings=behaviour
         )
         return embedded, lambda _: None
     temporal_settings = _temporal(settings)
@@ -53,7 +53,7 @@ def build_engine(
 
     claims = SingleClaims(temporal.WORKER, idle_worker=temporal.IDLE_WORKER)
     engine = temporal.TemporalEngine(
-        work, claims, store=store, clock=clock, entropy=entropy, settings=temporal_settings
+        executor, claims, store=store, clock=clock, entropy=entropy, settings=temporal_settings
     )
     return engine, claims.attach
 

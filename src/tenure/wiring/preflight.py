@@ -25,7 +25,7 @@ async def run_preflight(settings: Settings) -> None:
     else:
         SharedSettingsFile(home).refuse_store_here()
     memo = EpochFile(home).read()
-    if memo is None or not memo.held:
+    if memo is None or not memo.pause_reason:
         await probe_engine(settings)
 
 

@@ -121,10 +121,10 @@ def test_a_lease_is_dropped_when_it_has_lapsed_by_the_servers_clock(postgres_url
             async def resolve_unseen() -> None:
                 told.append("that is all")
 
-            term: Any = SimpleNamespace(
+            this_pass: Any = SimpleNamespace(
                 read_only=False, report=report, resolve_unseen=resolve_unseen
             )
-            found = await leases.tick(plane(ahead), term=term)
+            found = await leases.tick(plane(ahead), this_pass=this_pass)
             assert (found.seen, found.fixed) == (2, 1)
             assert told == ["worker/dead", "that is all"]
             assert await right.find(LeaseRecord, ("worker/live",)) is not None

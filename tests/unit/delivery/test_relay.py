@@ -227,12 +227,12 @@ async def test_nothing_leaves_while_the_plane_is_held(harness):
         await harness.create_ready("alpha")
         await relay_for(harness, sink)
         before = len(sink.deliveries)
-        harness.plane.pause.memo = harness.plane.pause.memo._replace(held="restored")
+        harness.plane.pause.memo = harness.plane.pause.memo._replace(pause_reason="restored")
         await asyncio.sleep(TTL_SECONDS)
         await harness.create_ready("beta")
         await asyncio.sleep(TTL_SECONDS)
         assert len(sink.deliveries) == before
-        harness.plane.pause.memo = harness.plane.pause.memo._replace(held="")
+        harness.plane.pause.memo = harness.plane.pause.memo._replace(pause_reason="")
         await relay_for(harness, sink)
 
 

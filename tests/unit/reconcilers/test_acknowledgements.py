@@ -15,7 +15,7 @@ from tenure.core.records import AcknowledgementRecord, OperationRecord
 from tenure.core.subscription import SubscriptionKind as How
 from tenure.ports.store import Change, Drop, Put, Row
 from tenure.reconcilers import acknowledgements as watched
-from tenure.reconcilers.term import Term
+from tenure.reconcilers.passes import Pass
 from tests.unit.support.agent_planes import agent_test
 
 
@@ -121,8 +121,8 @@ async def test_what_an_ended_operation_waited_for_is_forgotten(harness):
 async def test_a_plane_that_is_held_releases_nobody(harness):
     subscription, operation = await waiting(harness)
     await vanish(harness, subscription)
-    held = Term(harness.plane, "acknowledgements", read_only=True)
-    assert await watched.tick(harness.plane, term=held) == (1, 0, None)
+    held = Pass(harness.plane, "acknowledgements", read_only=True)
+    assert await watched.tick(harness.plane, this_pass=held) == (1, 0, None)
     await asyncio.sleep(1)
     assert await state_of(harness, operation) == OperationState.WAITING
     assert await watched.tick(harness.plane, limit=0) == (1, 0, None)

@@ -19,7 +19,7 @@ from tenure.core.subscription import SubscriptionKind as Way
 from tenure.delivery.relay import Relay
 from tenure.ports.store import Change, Drop, Put, Row, Set
 from tenure.reconcilers import dead_letters as reconciler
-from tenure.reconcilers.term import LEADERS, Term
+from tenure.reconcilers.passes import LEADERS, Pass
 from tenure.testing.patches import patched
 from tests.unit.support.agent_planes import agent_test
 from tests.unit.support.sinks import Sink, relay_to
@@ -141,8 +141,8 @@ async def left_behind(harness):
 @agent_test
 async def test_what_is_left_of_a_destination_that_is_gone_goes(harness):
     await left_behind(harness)
-    held = Term(harness.plane, "letters", read_only=True)
-    assert (await reconciler.tick(harness.plane, term=held)).fixed == 0
+    held = Pass(harness.plane, "letters", read_only=True)
+    assert (await reconciler.tick(harness.plane, this_pass=held)).fixed == 0
     assert len(await harness.rows(LetterRecord)) > 1
     assert (await reconciler.tick(harness.plane)).fixed == 1
     assert await harness.rows(LetterRecord) == [] == await harness.rows(ParkedRecord)
@@ -159,10 +159,10 @@ async def drop_after_new_leader(harness, with_fence):
     first, second = (Leader(harness.plane, LEADERS) for _ in range(2))
     await first.renew()
     await second.take_over()
-    term = Term(harness.plane, "letters", token=first.token)
+    this_pass = Pass(harness.plane, "letters", token=first.token)
     if with_fence:
-        assert (await reconciler.tick(harness.plane, term=term)).fixed == 0
+        assert (await reconciler.tick(harness.plane, this_pass=this_pass)).fixed == 0
         assert len(await harness.rows(LetterRecord)) > 1
         return
-    with patched(Term, fence=lambda _: ()):
-        assert (await reconciler.tick(harness.plane, term=term)).fixed == 1
+    with patched(Pass, fence=lambda _: ()):
+        assert (await reconciler.tick(harness.plane, this_pass=this_pass)).fixed == 1

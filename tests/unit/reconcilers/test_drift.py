@@ -21,7 +21,7 @@ from tenure.core.retry import DRIFT_REPAIR
 from tenure.plans.catalogue import Catalogue
 from tenure.reconcilers import drift
 from tenure.reconcilers import operations as watched
-from tenure.reconcilers.term import Term
+from tenure.reconcilers.passes import Pass
 from tenure.testing.faults import Fault
 from tenure.testing.patches import patched
 from tests.unit.support.agent_planes import agent_test, fault
@@ -40,7 +40,7 @@ def kill(harness, uid):
 
 async def looks(harness, count=4, **ways):
     for _ in range(count):
-        await drift.tick(harness.plane, term=Term(harness.plane, "drift", **ways))
+        await drift.tick(harness.plane, this_pass=Pass(harness.plane, "drift", **ways))
         await asyncio.sleep(drift.SOON_SECONDS)
 
 

@@ -13,7 +13,7 @@ from tenure.core.records import LeaseRecord
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import driver, leases
 from tenure.reconcilers.driver import RECONCILERS, TTL_SECONDS, Driver, ReconcilePolicy, reconciling
-from tenure.reconcilers.term import LEADERS, Tick
+from tenure.reconcilers.passes import LEADERS, Tick
 from tests.unit.support.agent_planes import STRANGER, VIEWER, agent_test
 
 
@@ -107,7 +107,7 @@ async def test_a_store_that_cannot_be_asked_is_asked_again(harness, monkeypatch,
 async def test_one_that_asks_to_look_sooner_does_and_one_that_fails_waits(harness, monkeypatch):
     looked: list[float] = []
 
-    async def soon(plane, *, limit, term):
+    async def soon(plane, *, limit, this_pass):
         looked.append(plane.store.now())
         if len(looked) == 3:
             raise ZeroDivisionError("a bug")

@@ -18,7 +18,7 @@ from tenure.core.records.table import dict_of
 from tenure.core.subscription import SubscriptionKind as Way
 from tenure.ports.store import Change, Drop
 from tenure.reconcilers import grants
-from tenure.reconcilers.term import Term
+from tenure.reconcilers.passes import Pass
 from tests.unit.support.agent_planes import agent_test
 
 
@@ -79,8 +79,8 @@ async def test_a_child_whose_parent_went_without_it_is_deleted(harness):
 @agent_test
 async def test_a_plane_that_is_held_tells_and_takes_nothing(harness):
     granter = await make_granter(harness)
-    held = Term(harness.plane, "grants", read_only=True)
-    assert (await grants.tick(harness.plane, term=held)).fixed == 0
+    held = Pass(harness.plane, "grants", read_only=True)
+    assert (await grants.tick(harness.plane, this_pass=held)).fixed == 0
     assert len(harness.fakes.access.granted_by(granter)) == 1
     assert set(await list_findings(harness)) == {("grants", FindingKind.DRIFT)}
     await grants.tick(harness.plane)
@@ -145,8 +145,8 @@ async def test_more_than_one_look_can_see_is_seen_by_the_next(harness):
 async def test_a_finding_ends_though_something_else_may_not_go_yet(harness):
     """A subscription about its owner stays until it was told of the end."""
     granter = await make_granter(harness)
-    held = Term(harness.plane, "grants", read_only=True)
-    await grants.tick(harness.plane, term=held)
+    held = Pass(harness.plane, "grants", read_only=True)
+    await grants.tick(harness.plane, this_pass=held)
     asked = SubscriptionRequest("mine", Way.NATS, target="mine", agent="one", from_start=True)
     await subscriptions.create_subscription(harness.plane, CALLER, asked)
     uid = (await agent_views.get_agent(harness.plane, CALLER, "one")).uid

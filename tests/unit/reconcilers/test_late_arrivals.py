@@ -13,7 +13,7 @@ from tenure.ports.provider import Observation, OwnedResource, Presence
 from tenure.ports.runtime import Status
 from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers import driver, late_arrivals
-from tenure.reconcilers.term import Term, Tick
+from tenure.reconcilers.passes import Pass, Tick
 from tenure.settings import Settings
 from tenure.wiring import run_agent_plane
 
@@ -159,8 +159,8 @@ def test_a_tombstone_whose_operation_is_not_known_is_forgotten(tmp_path):
         row: Row = {"until": 0.0, "sightings": 0}
         stone = Put("tombstone", ("0" * 32, "runtime"), row)
         await plane.store.commit(Change("", (), (stone,)))
-        held = Term(plane, "late", read_only=True)
-        assert await late_arrivals.tick(plane, term=held) == Tick(1, 0)
+        held = Pass(plane, "late", read_only=True)
+        assert await late_arrivals.tick(plane, this_pass=held) == Tick(1, 0)
         assert await plane.store.count_rows(TombstoneRecord, {}) == 1
         assert await late_arrivals.tick(plane) == Tick(1, 0)
         assert await plane.store.count_rows(TombstoneRecord, {}) == 0

@@ -10,7 +10,7 @@ from tenure.core.records import LeaseRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import leases
-from tenure.reconcilers.term import LEADERS, Term
+from tenure.reconcilers.passes import LEADERS, Pass
 from tests.unit.support.agent_planes import agent_test
 
 OWNER = Caller(tokens.TENANT, "admin", Role.ADMIN)
@@ -24,8 +24,8 @@ async def test_leases_of_the_dead_go_and_those_of_leaders_stay(harness):
     old.crash()
     await harness.start("a third")
     await asyncio.sleep(leases.RETENTION_SECONDS + 60)
-    held = Term(harness.plane, "leases", read_only=True)
-    assert (await leases.tick(harness.plane, term=held)).fixed == 0
+    held = Pass(harness.plane, "leases", read_only=True)
+    assert (await leases.tick(harness.plane, this_pass=held)).fixed == 0
     assert (await leases.tick(harness.plane)).fixed == 1
     (found,) = await findings.list_findings(harness.plane, OWNER)
     assert (found.reconciler, found.kind, found.sightings) == ("leases", FindingKind.CONFIRMED, 2)

@@ -20,7 +20,7 @@ from tenure.core.roles import Caller, Role
 from tenure.ports.provider import OwnedResource
 from tenure.ports.store import Change, Is, Set
 from tenure.reconcilers import late_arrivals, orphans
-from tenure.reconcilers.term import LEADERS, Term
+from tenure.reconcilers.passes import LEADERS, Pass
 from tenure.testing.faults import Fault
 from tenure.testing.loop import EPOCH
 from tests.unit.support.agent_planes import VIEWER, agent_test, fault
@@ -211,15 +211,15 @@ async def test_a_deposed_leader_deletes_nothing(harness):
     first, second = (Leader(harness.plane, LEADERS, ttl_seconds=15.0) for _ in range(2))
     assert await first.renew()
     assert not await second.renew()
-    term = Term(harness.plane, "orphans", token=first.token)
-    await orphans.tick(harness.plane, term=term)
+    this_pass = Pass(harness.plane, "orphans", token=first.token)
+    await orphans.tick(harness.plane, this_pass=this_pass)
     await asyncio.sleep(LONG)  # it slept, and its lease lapsed
     assert await second.renew()
-    assert (await orphans.tick(harness.plane, term=term)).fixed == 0
+    assert (await orphans.tick(harness.plane, this_pass=this_pass)).fixed == 0
     assert harness.world.holds(key=thing.key.text) == [thing]
     assert not await first.renew()
-    fresh = Term(harness.plane, "orphans", token=second.token)
-    assert (await orphans.tick(harness.plane, term=fresh)).fixed == 1
+    fresh = Pass(harness.plane, "orphans", token=second.token)
+    assert (await orphans.tick(harness.plane, this_pass=fresh)).fixed == 1
 
 
 @agent_test
@@ -235,7 +235,7 @@ async def test_a_plane_that_is_held_reports_and_deletes_nothing(harness):
     await harness.create_ready("alpha")
     thing = await left_behind(harness)
     for _ in range(3):
-        await orphans.tick(harness.plane, term=Term(harness.plane, "orphans", read_only=True))
+        await orphans.tick(harness.plane, this_pass=Pass(harness.plane, "orphans", read_only=True))
         await asyncio.sleep(LONG)
     assert harness.world.holds(key=thing.key.text) == [thing]
     assert len(await open_findings(harness)) == 1
@@ -246,9 +246,9 @@ async def test_a_dry_run_says_what_it_sees_and_writes_nothing(harness):
     await harness.create_ready("alpha")
     thing = await left_behind(harness)
     before = await harness.rows(FindingRecord)
-    term = Term(harness.plane, "orphans", dry_run=True)
-    await orphans.tick(harness.plane, term=term)
-    assert [seen.resource for seen in term.sightings] == [thing.key.text]
+    this_pass = Pass(harness.plane, "orphans", dry_run=True)
+    await orphans.tick(harness.plane, this_pass=this_pass)
+    assert [seen.resource for seen in this_pass.sightings] == [thing.key.text]
     assert await harness.rows(FindingRecord) == before
 
 

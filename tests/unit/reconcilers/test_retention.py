@@ -30,7 +30,7 @@ from tenure.core.records import (
 from tenure.core.subscription import SubscriptionKind as Way
 from tenure.ports.store import Change, Drop, Row, Set
 from tenure.reconcilers import drift, late_arrivals, orphans, retention
-from tenure.reconcilers.term import LEADERS, RetentionPeriods, Term
+from tenure.reconcilers.passes import LEADERS, Pass, RetentionPeriods
 from tenure.settings import Settings
 from tenure.testing.faults import Fault
 from tenure.testing.patches import patched
@@ -151,7 +151,9 @@ async def test_nothing_goes_before_its_time_and_nothing_if_it_is_kept_for_ever(h
     await retention.tick(with_later_clock(harness.plane, 89))
     assert await kinds(harness) == before
     plane = with_later_clock(harness.plane, 10_000)
-    await retention.tick(plane, term=Term(plane, "retention", retention=RetentionPeriods(0.0, 0.0)))
+    await retention.tick(
+        plane, this_pass=Pass(plane, "retention", retention=RetentionPeriods(0.0, 0.0))
+    )
     assert await kinds(harness) == before
 
 
@@ -241,15 +243,15 @@ async def test_a_key_goes_after_a_day_and_an_operation_not_before_its_key(harnes
         )
     )
     plane = with_later_clock(harness.plane, 0.9)
-    soon = Term(plane, "retention", retention=RetentionPeriods(operations=1.0))
-    assert (await retention.tick(plane, term=soon)).fixed == 0
+    soon = Pass(plane, "retention", retention=RetentionPeriods(operations=1.0))
+    assert (await retention.tick(plane, this_pass=soon)).fixed == 0
     again = await agents.suspend_agent(
         harness.plane, CALLER, "alpha", request_options=options_with_key("once")
     )
     assert again.state == "SUCCEEDED"
     plane = with_later_clock(harness.plane, 1.1)
-    soon = Term(plane, "retention", retention=RetentionPeriods(operations=1.0))
-    assert (await retention.tick(plane, term=soon)).fixed == 2
+    soon = Pass(plane, "retention", retention=RetentionPeriods(operations=1.0))
+    assert (await retention.tick(plane, this_pass=soon)).fixed == 2
     assert await harness.rows(IdempotencyRecord) == []
     with pytest.raises(NotFound):
         await reads.get_operation(harness.plane, TENANT, again.id)
@@ -351,18 +353,18 @@ async def drop_after_new_leader(harness, with_fence):
     first, second = (Leader(harness.plane, LEADERS) for _ in range(2))
     await first.renew()
     await second.take_over()
-    off = nullcontext() if with_fence else patched(Term, fence=lambda _: ())
+    off = nullcontext() if with_fence else patched(Pass, fence=lambda _: ())
     with off:
-        term = Term(harness.plane, "retention", token=first.token)
-        done = await retention.tick(harness.plane, term=term)
+        this_pass = Pass(harness.plane, "retention", token=first.token)
+        done = await retention.tick(harness.plane, this_pass=this_pass)
     assert done.fixed == (0 if with_fence else 10)
 
 
 @agent_test
 async def test_a_plane_that_is_held_tells_and_drops_nothing(harness):
     await harness.plane.store.commit(Change("", (), keys(10)))
-    held = Term(harness.plane, "retention", read_only=True)
-    assert (await retention.tick(harness.plane, term=held)).fixed == 0
+    held = Pass(harness.plane, "retention", read_only=True)
+    assert (await retention.tick(harness.plane, this_pass=held)).fixed == 0
     (found,) = await findings.list_findings(harness.plane, CALLER)
     assert found.body["what"] == "10 or more idempotency keys are past their retention time"
     assert len(await harness.rows(IdempotencyRecord)) == 10

@@ -221,7 +221,7 @@ async def confirm_plane(face: FaceClient, caller: str, label: str) -> Subject:
     hold, before = face.plane.pause, await count_audit_lines(face, "plane.confirm", face.plane.id)
     held = Set("plane", PLANE_ROW, {"held": "it was restored"})
     assert await face.plane.store.commit(Change("", (), (held,))) is None
-    await hold.update_memo(held="it was restored")
+    await hold.update_memo(pause_reason="it was restored")
 
     async def count() -> int:
         return await count_audit_lines(face, "plane.confirm", face.plane.id) - before

@@ -20,7 +20,7 @@ from tenure.core.records import AuditRecord, LeaseRecord
 from tenure.home.shared_settings import SharedSettings, SharedSettingsFile
 from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers.driver import reconciling
-from tenure.reconcilers.term import RetentionPeriods
+from tenure.reconcilers.passes import RetentionPeriods
 from tenure.settings import Settings
 from tenure.testing import memory_store
 from tenure.testing.operators import by

@@ -67,16 +67,16 @@ async def compare_with_memo(plane: Plane) -> None:
     row = await plane.store.find(PlaneRecord, PLANE_ROW)
     stored = None if row is None else row.epoch
     store_epoch = stored or 1
-    pause_reason = (row and row.held) or ""
+    pause_reason = (row and row.pause_reason) or ""
     if store_epoch > pause.epoch:
         why = pause.why or pause_reason
-        await pause.update_memo(epoch=store_epoch, held=why, position=0, head="")
+        await pause.update_memo(epoch=store_epoch, pause_reason=why, position=0, head="")
     elif not pause.why:
         older = await _reason_store_is_older(plane, store_epoch)
         if older:
-            await pause.update_memo(epoch=pause.epoch + 1, held=older, position=0, head="")
+            await pause.update_memo(epoch=pause.epoch + 1, pause_reason=older, position=0, head="")
         elif pause_reason and store_epoch == pause.epoch:
-            await pause.update_memo(held=pause_reason)
+            await pause.update_memo(pause_reason=pause_reason)
     if pause.epoch > store_epoch or stored is None:
         await _write_epoch(plane, store_epoch)
     await record_audit_head(plane)
@@ -164,8 +164,8 @@ async def pause_after_rewind(plane: Plane, why: str) -> None:
     pause = plane.pause
     if pause.why:
         return
-    await pause.update_memo(epoch=pause.epoch + 1, held=why, position=0, head="")
-    pause.memo = pause.memo._replace(held=f"{why}: restart this process")
+    await pause.update_memo(epoch=pause.epoch + 1, pause_reason=why, position=0, head="")
+    pause.memo = pause.memo._replace(pause_reason=f"{why}: restart this process")
     pause.must_restart = True
 
 
@@ -177,15 +177,15 @@ async def follow_epoch(plane: Plane) -> bool:
     """
     pause = plane.pause
     row = await plane.store.find(PlaneRecord, PLANE_ROW)
-    epoch, pause_reason = (row and row.epoch) or 1, (row and row.held) or ""
+    epoch, pause_reason = (row and row.epoch) or 1, (row and row.pause_reason) or ""
     if pause.why and not pause.must_restart and epoch == pause.epoch and not pause_reason:
-        await pause.update_memo(held="")
+        await pause.update_memo(pause_reason="")
         pause.confirmation.set()
     if pause.why or (epoch <= pause.epoch and not pause_reason):
         return False
     why = pause_reason or f"another process has started epoch {epoch}"
     pause.memo = pause.memo._replace(
-        epoch=max(epoch, pause.epoch), held=f"{why}: restart this process"
+        epoch=max(epoch, pause.epoch), pause_reason=f"{why}: restart this process"
     )
     pause.must_restart = True
     return True
@@ -385,5 +385,5 @@ async def confirm(
             "another process has started a later epoch: restart this process",
             code=ConflictCode.NOT_HELD,
         )
-    await pause.update_memo(held="")
+    await pause.update_memo(pause_reason="")
     pause.confirmation.set()

@@ -17,12 +17,14 @@ class Pause:
     """The epoch of one process's plane, and why the plane is paused."""
 
     def __init__(
-        self, keeper: EpochStorage | None = None, watermarks: WatermarkStorage | None = None
+        self,
+        epoch_storage: EpochStorage | None = None,
+        watermarks: WatermarkStorage | None = None,
     ) -> None:
-        """Read the memo from the keeper; without a keeper it is epoch 1 and the plane runs."""
-        self._keeper = keeper
+        """Read the memo from its storage; without one it is epoch 1 and the plane runs."""
+        self._epoch_storage = epoch_storage
         self._watermarks = watermarks
-        self.memo = (keeper.read() if keeper is not None else None) or Memo()
+        self.memo = (epoch_storage.read() if epoch_storage is not None else None) or Memo()
         self.confirmation = asyncio.Event()
         """Set when an operator has confirmed that the plane may continue."""
         self.must_restart = False
@@ -36,13 +38,13 @@ class Pause:
     @property
     def why(self) -> str:
         """Why the plane is paused; empty if it is not."""
-        return self.memo.held
+        return self.memo.pause_reason
 
     async def update_memo(self, **fields: object) -> None:
         """Change fields of the memo, on disk first; if that fails, memory is unchanged."""
-        if self._keeper is not None:
+        if self._epoch_storage is not None:
             epoch = self.memo._replace(**fields).epoch  # type: ignore[arg-type]
-            await self._keeper.revise(lambda before: _newer_memo(before, epoch, fields))
+            await self._epoch_storage.revise(lambda before: _newer_memo(before, epoch, fields))
         self.memo = self.memo._replace(**fields)  # type: ignore[arg-type]
 
     @property

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from tenure.core.records.table import row_of
 
 
-@row_of("plane", key=("one",), columns={"note": "one", "text": "name"})
+@row_of("plane", key=("one",), columns={"note": "one", "text": "name", "pause_reason": "held"})
 class PlaneRecord(NamedTuple):
     """A fact about this store; the row `this` has the plane's name, epoch and pause."""
 
@@ -15,7 +15,7 @@ class PlaneRecord(NamedTuple):
     """The fact; in the row `this` the plane's name, part of all keys.  The column is `name`."""
     epoch: int | None
     """How often this store was restored; a restored store has a higher epoch than its copy."""
-    held: str | None
+    pause_reason: str | None
     """Why nothing may move until an operator confirms; NULL or empty: the plane is not paused."""
 
 

@@ -91,4 +91,4 @@ async def _follow(
             await send({"type": "http.response.body", "body": text, "more_body": True})
             beat_at = loop.time() + HEARTBEAT_SECONDS
         if not page.more:
-            await plane.commits.beyond(number, seconds=POLL_SECONDS)
+            await plane.commits.wait_for_newer(number, seconds=POLL_SECONDS)

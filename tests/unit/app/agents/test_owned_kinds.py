@@ -19,7 +19,7 @@ from tenure.core.records import AgentRecord, EdgeRecord, SubscriptionRecord, key
 from tenure.core.subscription import SubscriptionKind
 from tenure.ports.store import Change, Put
 from tenure.reconcilers import grants
-from tenure.reconcilers.term import LEADERS, Term
+from tenure.reconcilers.passes import LEADERS, Pass
 from tenure.testing.faults import Fault
 from tests.unit.support.agent_planes import agent_test, fault, refusal
 
@@ -154,12 +154,12 @@ async def test_a_deposed_leader_removes_no_subscription(harness):
     harness.disk.tables.rows["agent"][maker,].update(state="DELETED")
     first, second = (Leader(harness.plane, LEADERS, ttl_seconds=15.0) for _ in range(2))
     await first.renew()
-    deposed = Term(harness.plane, "grants", token=first.token)
+    deposed = Pass(harness.plane, "grants", token=first.token)
     await asyncio.sleep(16)
     await second.renew()
-    await grants.tick(harness.plane, term=deposed)
+    await grants.tick(harness.plane, this_pass=deposed)
     assert await subscriptions_left(harness) == ["mine"]
-    await grants.tick(harness.plane, term=Term(harness.plane, "grants", token=second.token))
+    await grants.tick(harness.plane, this_pass=Pass(harness.plane, "grants", token=second.token))
     assert await subscriptions_left(harness) == []
 
 

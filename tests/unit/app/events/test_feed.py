@@ -205,13 +205,13 @@ async def test_what_is_held_is_passed_over_without_a_pause(harness, monkeypatch)
 def test_who_waits_for_news_is_woken_by_them_and_not_before():
     async def main():
         news = Wakeup()
-        waiting = asyncio.ensure_future(news.beyond(news.number, seconds=60))
+        waiting = asyncio.ensure_future(news.wait_for_newer(news.number, seconds=60))
         await asyncio.sleep(0)
         assert not waiting.done()
         news.notify()
         await waiting
-        await news.beyond(0, seconds=60)  # it was told before: no wait
-        await news.beyond(news.number, seconds=0.001)
+        await news.wait_for_newer(0, seconds=60)  # it was told before: no wait
+        await news.wait_for_newer(news.number, seconds=0.001)
         assert news._waiting == []
 
     asyncio.run(main())

@@ -387,12 +387,12 @@ def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):
             done = await wait(plane, "default", name)
             until = {"until": 0.0, "sightings": 0}
             await plane.store.commit(Change("", (), (Put("tombstone", (name, "identity"), until),)))
-            plane.pause.memo = plane.pause.memo._replace(held="restored")
+            plane.pause.memo = plane.pause.memo._replace(pause_reason="restored")
             assert (await late_arrivals.tick(plane)).fixed == 0
             shelf = plane.providers["identity"]
             assert len(shelf.list_keys()) == 1, "what would be removed is there"
             assert (await plane.store.find(TombstoneRecord, (name, "identity"))).absences == 0
-            plane.pause.memo = plane.pause.memo._replace(held="")
+            plane.pause.memo = plane.pause.memo._replace(pause_reason="")
             assert (await late_arrivals.tick(plane)).fixed == 1
             assert shelf.list_keys() == []
             assert done.state is OperationState.SUCCEEDED
@@ -427,7 +427,7 @@ def test_what_one_process_remembers_does_not_fall_by_another(tmp_path):
         await one.update_memo(position=9, head="nine")
         await other.update_memo(position=5, head="five")
         assert memo(tmp_path) == Memo(position=9, head="nine")
-        await other.update_memo(epoch=2, held="restored", position=0, head="")
+        await other.update_memo(epoch=2, pause_reason="restored", position=0, head="")
         await one.update_memo(position=12, head="twelve")
         assert memo(tmp_path) == Memo(2, "restored")
 

@@ -109,7 +109,7 @@ def test_a_running_process_stops_when_its_store_has_lost_the_watermark(tmp_path)
 
     assert with_plane(tmp_path, scenario).endswith("are lost: restart this process")
     memo = EpochFile(tmp_path).read() or Memo()
-    assert (memo.epoch, "lacks the watermark" in memo.held) == (2, True)
+    assert (memo.epoch, "lacks the watermark" in memo.pause_reason) == (2, True)
 
 
 def test_a_store_that_says_it_went_backwards_pauses_the_next_start(tmp_path):

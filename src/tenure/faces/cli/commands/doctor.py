@@ -168,9 +168,9 @@ def epoch(directory: Path) -> Iterator[CheckResult]:
     if memo.restoring:
         advice = "the plane does not start: run tenure restore again"
         yield CheckResult("epoch", FAIL, f"a restore of {memo.restoring} was interrupted", advice)
-    elif memo.held:
+    elif memo.pause_reason:
         yield CheckResult(
-            "held", WARN, memo.held, "operations are paused: tenure restore --confirm"
+            "held", WARN, memo.pause_reason, "operations are paused: tenure restore --confirm"
         )
     else:
         yield CheckResult("epoch", OK, f"epoch {memo.epoch}")

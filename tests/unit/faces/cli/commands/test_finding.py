@@ -17,7 +17,7 @@ from tenure.faces.http.server import Listen, serving
 from tenure.ports.store import Change
 from tenure.reconcilers import leases
 from tenure.reconcilers.driver import reconciling
-from tenure.reconcilers.term import LEADERS
+from tenure.reconcilers.passes import LEADERS
 from tenure.testing.patches import patched
 from tests.unit.support.api_client import api_test
 

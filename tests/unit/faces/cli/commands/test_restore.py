@@ -75,7 +75,7 @@ def test_what_is_no_backup_and_what_says_too_much_is_refused(home, tmp_path, cap
 
 @api_test
 async def test_a_held_plane_is_looked_at_and_let_go(face, typing):
-    await face.plane.pause.update_memo(held="it was restored")
+    await face.plane.pause.update_memo(pause_reason="it was restored")
     async with serve_face(face) as address:
         tenure = typing(face, address, "admin")
         code, _, err = await tenure("agent", "suspend", "one")

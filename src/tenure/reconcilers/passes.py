@@ -1,4 +1,4 @@
-"""A term: one pass of one reconciler under the leader's fence token.
+"""One pass of one reconciler, under the fence token of the leader.
 
 A row of `lease` names the leader.  Each new leader raises the token there, and every commit that
 decides a deletion is guarded by the token.  So a former leader that was suspended deletes nothing.
@@ -50,7 +50,7 @@ class FindingAbout(NamedTuple):
 ABOUT_PLANE: Final = FindingAbout()
 
 
-class Term:
+class Pass:
     """One pass of one reconciler: its fence token, and whether it may change anything."""
 
     def __init__(
