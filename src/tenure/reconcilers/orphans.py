@@ -311,7 +311,8 @@ async def _commit_removal(
     writes: Writes = (burn, touch, *tombstones([where], now))
     finding = await this_pass.report(
         FindingKind.CONFIRMED, finding_key, f"{what}; it is removed", about=one.about,
-        guards=guards, writes=writes, details={"provider": one.suspect.slot, "token": this_pass.token},
+        guards=guards, writes=writes,
+        details={"provider": one.suspect.slot, "token": this_pass.token},
     )  # fmt: skip
     return finding is not None
 
