@@ -208,8 +208,8 @@ def _key(table: str, record: Record) -> Key:
     return tuple(part for part in record[: len(TABLES[table].key)] if isinstance(part, str | int))
 
 
-def _mark(opened: OpenFile, address: str) -> None:
+def _mark(file: OpenFile, address: str) -> None:
     """Mark the file as moved: first write the target's address, then the application id."""
-    replace_atomically(Path(f"{opened.path}{location.MOVED_NOTE_SUFFIX}"), f"{address}\n")
-    opened.writer.pragma("application_id", location.MOVED_APPLICATION_ID)
-    opened.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    replace_atomically(Path(f"{file.path}{location.MOVED_NOTE_SUFFIX}"), f"{address}\n")
+    file.writer.pragma("application_id", location.MOVED_APPLICATION_ID)
+    file.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

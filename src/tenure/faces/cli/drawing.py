@@ -23,7 +23,7 @@ DETAIL_CHARACTERS_MAX = 200
 
 @contextmanager
 def live_picture(
-    progress_state: OperationProgress, title: str, started: float, *, utf8: bool
+    progress_state: OperationProgress, title: str, started_at: float, *, utf8: bool
 ) -> Iterator[None]:
     """Draw the current progress while the block runs; the last picture stays on the terminal."""
     console = Console(file=sys.stderr, highlight=False)
@@ -31,7 +31,7 @@ def live_picture(
 
     def now() -> Table:
         return steps(
-            progress_state, title, seconds=time.monotonic() - started, utf8=utf8, spinner=spinner
+            progress_state, title, seconds=time.monotonic() - started_at, utf8=utf8, spinner=spinner
         )
 
     with Live(

@@ -300,9 +300,9 @@ def watch(
 ) -> dict[str, Any]:
     """Show the operation until it is settled; return it then."""
     progress_state = OperationProgress.of(operation)
-    started = time.monotonic()
+    started_at = time.monotonic()
     try:
-        with _display(progress_state, title or progress_state.kind, started) as tell:
+        with _display(progress_state, title or progress_state.kind, started_at) as tell:
             return follow(client, operation, waits=waits, tell=tell, progress_state=progress_state)
     except KeyboardInterrupt:
         raise CommandExit(
@@ -314,14 +314,14 @@ def watch(
 
 @contextmanager
 def _display(
-    progress_state: OperationProgress, title: str, started: float
+    progress_state: OperationProgress, title: str, started_at: float
 ) -> Iterator[Callable[[list[ProgressLine]], None]]:
     if not sys.stderr.isatty():
         yield _print_lines
         return
     from tenure.faces.cli.drawing import live_picture
 
-    with live_picture(progress_state, title, started, utf8=is_utf8(sys.stderr)):
+    with live_picture(progress_state, title, started_at, utf8=is_utf8(sys.stderr)):
         yield lambda _: None
 
 

@@ -142,7 +142,10 @@ def _delete(client: Client, names: Sequence[str], waits: WaitOptions) -> list[st
 
 
 def _await(
-    client: Client, accepted: Sequence[tuple[str, Mapping[str, Any]]], waits: WaitOptions, done: str
+    client: Client,
+    accepted: Sequence[tuple[str, Mapping[str, Any]]],
+    waits: WaitOptions,
+    outcome: str,
 ) -> list[str]:
     """Wait for parallel operations; return the names of agents whose operation failed."""
     if not waits.wait:
@@ -172,10 +175,10 @@ def _await(
                 advice="tenure operation list --open",
             ) from None
         if OF_STATE[str(seen["state"])] is Exit.OK:
-            say(f"agent {name} {done}")
+            say(f"agent {name} {outcome}")
             continue
         failed.append(name)
-        say(f"agent {name} is not {done}: {escape_lines(str(seen['error']), indent=2)}")
+        say(f"agent {name} is not {outcome}: {escape_lines(str(seen['error']), indent=2)}")
         for line in lines:
             say(progress.text(line, utf8=is_utf8(sys.stderr)))
         for advice in nouns.advice_on(seen):

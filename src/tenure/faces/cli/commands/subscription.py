@@ -277,11 +277,11 @@ def _letters(client: Client, name: str, agent: str, *, verb: str) -> Item:
     return result
 
 
-def _show_letters(result: Item, done: str, none: str, *, form: str) -> None:
+def _show_letters(result: Item, outcome: str, empty_text: str, *, form: str) -> None:
     """Print for how many agents dead letters were replayed or discarded."""
     noun = nouns.SUBSCRIPTION._replace(name=lambda one: str(one["agents"]))
-    text = f"the dead letters of {count_of(result['agents'], 'agent')} {done}"
-    show(result, noun, form=form, text=lambda one: text if one["agents"] else none)
+    text = f"the dead letters of {count_of(result['agents'], 'agent')} {outcome}"
+    show(result, noun, form=form, text=lambda one: text if one["agents"] else empty_text)
 
 
 @command.command("waits", epilog=examples("tenure subscription waits billing"))
