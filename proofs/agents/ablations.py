@@ -64,8 +64,8 @@ def lock_not_waited_for() -> AbstractContextManager[None]:
         lock = await real(self, agent, operation, **kwargs)
         return (
             lock
-            if not lock.held_by
-            else lock._replace(held_by="", return_state=kwargs["return_state"])
+            if not lock.lock_holder
+            else lock._replace(lock_holder="", return_state=kwargs["return_state"])
         )
 
     return patched(AgentPlaneApi, acquire_lock=acquire_lock)

@@ -206,8 +206,8 @@ def test_a_lock_that_is_not_waited_for_is_seen():
         lock = await real(self, agent, operation, **kwargs)
         return (
             lock
-            if not lock.held_by
-            else lock._replace(held_by="", return_state=kwargs["return_state"])
+            if not lock.lock_holder
+            else lock._replace(lock_holder="", return_state=kwargs["return_state"])
         )
 
     with patched(plane_api.AgentPlaneApi, acquire_lock=acquire):

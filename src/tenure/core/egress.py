@@ -1,7 +1,8 @@
-"""Where we may send something that a caller has named: addresses of the public internet, by https.
+"""Checks the URLs that callers give for webhooks: https, to a public internet address.
 
-Pure: what a name resolves to is handed in.  Every address must pass, and whoever connects must
-connect to an address that passed, or a name that changes its mind leads inside after all.
+The functions are pure: the caller resolves the name and passes the addresses.  Every address of the
+name must be public.  The client must connect to one of the checked addresses, because the name
+can resolve to a private address at the next lookup.
 """
 
 import re
@@ -18,22 +19,22 @@ _PLAIN: Final = re.compile(r"[!-~]+\Z")
 HOST_CHARACTERS_MAX: Final = 253
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 _NUMERIC: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)\Z")
-"""A last label like this makes a resolver read the name as an address, in one of its odd forms."""
+"""If the last label of a host looks like this, a resolver may read the host as an IPv4 address."""
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _UNICAST: Final = IPv6Network("2000::/3")
-"""All of IPv6 that is given out; beyond lies what hides an IPv4 address, or is for other uses."""
+"""The global unicast addresses; the others can embed IPv4 addresses or have other uses."""
 _SPECIAL: Final = (
     IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"),
     IPv6Network("2001::/23"), IPv6Network("2001:db8::/32"), IPv6Network("2002::/16"),
     IPv6Network("3fff::/20"),
 )  # fmt: skip
-"""Networks with a use of their own, as IANA lists them, that not every Python knows of."""
+"""Special-purpose networks of the IANA registries that some Python versions do not know."""
 
 Address = IPv4Address | IPv6Address
 
 
 class EgressTarget(NamedTuple):
-    """A URL that may be called, taken apart."""
+    """A URL that may be called, and its parts."""
 
     url: str
     scheme: str
@@ -50,9 +51,9 @@ def is_loopback(host: str) -> bool:
 
 
 def target_of(url: str, *, loopback: bool = False) -> EgressTarget:
-    """Take a caller's URL apart; Invalid if it is not plainly an https URL of a public name.
+    """The parts of a caller's URL; Invalid if it is not an https URL of a public name.
 
-    With `loopback`, for development, http to this very machine is let through as well.
+    With `loopback`, which is for development, http to this machine is allowed too.
     """
     if not url:
         raise Invalid("url: it is missing")
@@ -103,13 +104,13 @@ def refuse_private(
     for address in addresses:
         allowed = loopback and host in _LOOPBACK_NAMES and address.is_loopback
         if not allowed and not is_public(address):
-            # Which one it is, is nobody's business who asks from outside.
+            # The message does not name the address: it would reveal the internal network.
             raise Invalid(f"url: {host} is not a public address")
     return addresses
 
 
 def is_public(address: Address) -> bool:
-    """Whether this is one machine of the public internet, and says so without a disguise."""
+    """Whether this is a global unicast address, and not one that embeds a private address."""
     if isinstance(address, IPv6Address) and (
         address not in _UNICAST or address.scope_id is not None
     ):
@@ -127,7 +128,7 @@ def is_public(address: Address) -> bool:
 
 
 def _is_name(host: str) -> bool:
-    """Whether a resolver reads it as a name; looked at label by label, so never for long."""
+    """Whether a resolver reads it as a name; one pass over its labels, without backtracking."""
     labels = host.split(".")
     return (
         len(host) <= HOST_CHARACTERS_MAX

@@ -74,7 +74,7 @@ def after(plan: Plan, progress: Progress, entry: JournalEntry) -> Progress:
         if new.stuck:
             new.stuck -= {step}
     else:
-        _note(new, kind, entry)
+        _apply_other(new, kind, entry)
     if (
         new.compensating_at is not None
         and new.end is None
@@ -84,7 +84,7 @@ def after(plan: Plan, progress: Progress, entry: JournalEntry) -> Progress:
     return new
 
 
-def _note(new: Progress, kind: EntryKind, entry: JournalEntry) -> None:
+def _apply_other(new: Progress, kind: EntryKind, entry: JournalEntry) -> None:
     """Apply any entry except those that say that a step is done or undone."""
     step, body = entry.step, entry.body if isinstance(entry.body, dict) else {}
     match kind:
@@ -167,9 +167,9 @@ def next_moves(plan: Plan, progress: Progress, intents: Mapping[str, Intent], no
     """The moves to perform now, without those that are being performed already."""
     if progress.end is not None:
         return NO_MOVES
-    sole = sole_due_move(plan, progress, intents)
-    if sole is not None:
-        return sole
+    only_move = sole_due_move(plan, progress, intents)
+    if only_move is not None:
+        return only_move
     if progress.compensating_at is not None:
         return _backward(plan, progress, intents, now)
     return _forward(plan, progress, intents, now)
@@ -194,11 +194,11 @@ def sole_due_move(plan: Plan, progress: Progress, intents: Mapping[str, Intent])
 
 def _sole_due_undo(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Moves | None:
     step = next(steps_to_undo(plan, progress))
-    back = plan.single_undo[plan.stage_of[step.name]]
-    if back is not None and not progress.stuck:
+    undo = plan.single_undo[plan.stage_of[step.name]]
+    if undo is not None and not progress.stuck:
         intent = intents[step.name]
         if intent.due_at == 0.0 and not intent.busy:
-            return back
+            return undo
     return None
 
 
@@ -305,17 +305,17 @@ def is_relevant(progress: Progress, move: Move, ending: Ending) -> bool:
     if progress.end is not None:
         return False
     act, step = move
-    back = progress.compensating_at is not None
+    compensating = progress.compensating_at is not None
     if act is DO or act is INSPECT:
         if step.name in progress.done:
             return False
-        return not back or (
+        return not compensating or (
             step.outcome_check is OutcomeCheck.NOBODY_KNOWS
             and isinstance(ending, Done | Rejected | Unavailable)
         )
     if act is GIVE_UP:
-        return step.name not in progress.stuck and not (back and step.undoes)
-    return back and step.name not in progress.undone
+        return step.name not in progress.stuck and not (compensating and step.undoes)
+    return compensating and step.name not in progress.undone
 
 
 def decide_outcome(

@@ -10,27 +10,27 @@ from tenure.ports.store import Below, Drop, Is, Put, Set
 
 
 def put_lease(row: LeaseRecord) -> Put:
-    """A lease that nobody had before."""
+    """Insert a new lease."""
     return Put.of(row)
 
 
 def set_lease(row: LeaseRecord) -> Set:
-    """The lease is renewed, or has another holder from now on."""
+    """Renew a lease, or give it to another worker."""
     return Set("lease", (row.name,), columns_of(row))
 
 
 def extend_lease(name: str, until: float) -> Set:
-    """The holder keeps the lease until then."""
+    """Extend a lease until this time."""
     return Set("lease", (name,), {"until": until})
 
 
 def drop_lease(name: str) -> Drop:
-    """Nobody has the lease any more, and its token is forgotten."""
+    """Delete a lease and its token."""
     return Drop("lease", (name,))
 
 
 def lease_has_token(name: str, token: int) -> Is:
-    """Guard: the lease has not changed hands since this token was given out."""
+    """Guard: the lease still has this token."""
     return Is("lease", (name,), {"token": token})
 
 

@@ -28,13 +28,13 @@ class HeldResource(Struct, frozen=True, gc=False):
 class LockAnswer(NamedTuple):
     """The answer to a request for an agent's lock."""
 
-    held_by: str = ""
+    lock_holder: str = ""
     """Another operation that has the lock and must end first; empty: the lock was acquired."""
     return_state: AgentState = AgentState.READY
     """The state to which the agent returns if the operation is cancelled."""
     holds: Mapping[str, Sequence[HeldResource]] = {}
     """The resources that the agent holds or may hold, by slot."""
-    refused: str = ""
+    refusal: str = ""
     """Why a queued operation cannot be carried out in the state that the agent is in now."""
 
 

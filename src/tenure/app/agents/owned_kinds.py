@@ -194,8 +194,8 @@ async def _next_owner(reachability: ReachabilityWithout, edge: EdgeRecord) -> Ag
     subscription = await store.find(SubscriptionRecord, (target,))
     owners = await ownership.edges_to(reachability.plane, target, EdgeKind.WEBHOOK)
     others = [one.owner for one in owners if one.tenant == edge.tenant]
-    apart = {edge.owner, "" if subscription is None else subscription.agent}
-    for uid in (ownership.new_owner_of(edge), *(one for one in others if one not in apart)):
+    excluded = {edge.owner, "" if subscription is None else subscription.agent}
+    for uid in (ownership.new_owner_of(edge), *(one for one in others if one not in excluded)):
         if (row := await reachability.find_open_owner(uid)) is not None:
             return row
     return None

@@ -38,11 +38,11 @@ class AgentPlaneApi(PlaneApi):
         row = await plane.store.find(AgentRecord, key)
         while row is not None and row.operation != operation:
             if row.operation is not None:
-                return LockAnswer(held_by=row.operation)
+                return LockAnswer(lock_holder=row.operation)
             mine = await plane.store.find(OperationRecord, (operation,))
             queued = mine is not None and typed_input_of(mine).queued
             if queued and row.next != operation:
-                return LockAnswer(refused="another operation has closed the agent")
+                return LockAnswer(refusal="another operation has closed the agent")
             if mine is None or row.next != operation or not is_agent(row):
                 raise Defect(f"operation {operation} does not wait for agent {agent}")
             try:
@@ -52,7 +52,7 @@ class AgentPlaneApi(PlaneApi):
                     else await self._change_to_lock(row, mine, return_state, previous_operation)
                 )
             except Conflict as refused:
-                return LockAnswer(refused=str(refused))
+                return LockAnswer(refusal=str(refused))
             await plane.store.commit(change)
             row = await plane.store.find(AgentRecord, key)
         if row is None:

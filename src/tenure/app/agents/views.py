@@ -148,7 +148,7 @@ async def list_resources(plane: Plane, caller: Caller, name: str) -> list[Resour
     """The resources that providers hold, or may hold, for an agent."""
     row = await get_agent_row(plane, caller, name)
     found = await plane.store.list_resources(caller.tenant, row.uid)
-    unused = serving_of(row).instead_of
+    unused = serving_of(row).unused_key
     return [
         ResourceView(
             one.slot, one.key, one.state, one.operation,
@@ -218,7 +218,7 @@ async def _runtime(
 ) -> tuple[RuntimeProvider, ResourceKey | None]:
     """The newest runtime that the agent holds or may hold; without one, the last that it had."""
     row = await get_agent_row(plane, caller, name)
-    unused = serving_of(row).instead_of
+    unused = serving_of(row).unused_key
     holds = (await holdings_of(plane, caller.tenant, row.uid)).get("runtime", [])
     holds = [one for one in holds if one.key != unused]
     runtime = cast(RuntimeProvider, plane.providers["runtime"])

@@ -121,10 +121,12 @@ async def submit(plane: OperationsPlane, request: OperationRequest, admit: Admit
             admission = await admit(now, operation)
         except Conflict:
             # The conflict may be with the same request, which was accepted since we read its key.
-            twin = None if idempotent is None else await idempotent.find_named_id(plane, now)
-            if not twin:
+            equal_request = (
+                None if idempotent is None else await idempotent.find_named_id(plane, now)
+            )
+            if not equal_request:
                 raise
-            return await get_operation(plane, request.tenant, twin)
+            return await get_operation(plane, request.tenant, equal_request)
         if admission.input is not None:
             text, stored = encode_stored(admission.input, "the input", INPUT_BYTES_MAX)
         handle = OperationHandle(
@@ -144,11 +146,11 @@ async def submit(plane: OperationsPlane, request: OperationRequest, admit: Admit
         key_rows = () if idempotent is None else idempotent.rows(operation, now)
         pending = _acceptance(handle, request.principal, admission, key_rows, text=text, now=now)
         try:
-            refused = await plane.store.commit(pending.change)
+            refusal = await plane.store.commit(pending.change)
         except CommitUnknown as error:
             message = f"{error} Whether operation {handle.id} was accepted is known then."
             raise type(error)(message) from None
-        if refused is None:
+        if refusal is None:
             handle.progress.since = now
             pending.apply_to(handle)
             for wake_hint in admission.wake_hints:

@@ -40,7 +40,7 @@ from tenure.ports.provider import NO_PLANE, Call, Provider
 from tenure.ports.store import Key, Store
 
 STORE_RETRY_SECONDS = 1.0
-"""Between attempts to record while the disk refuses."""
+"""The time between attempts to write an outcome while the store fails."""
 _NO_TOMBSTONES: frozenset[Key] = frozenset()
 """No tombstone is known to exist already."""
 T = TypeVar("T")
@@ -48,7 +48,7 @@ Observe = Callable[[PerformedMove], None]
 
 
 class Executor:
-    """Moves one operation at a time; an engine is a loop around it."""
+    """Performs the moves of operations, one call at a time, for an engine that decides when."""
 
     def __init__(
         self,
@@ -99,15 +99,15 @@ class Executor:
     def moves(self, handle: OperationHandle, at: float | None = None) -> Moves:
         """The moves to perform now, or at `at` if nothing else happens until then."""
         plan, progress, intents = handle.plan, handle.progress, handle.intents
-        sole = saga.sole_due_move(plan, progress, intents)
-        if sole is not None:
-            return sole
+        only_move = saga.sole_due_move(plan, progress, intents)
+        if only_move is not None:
+            return only_move
         return saga.next_moves(plan, progress, intents, self._now() if at is None else at)
 
     def perform(
         self, handle: OperationHandle, move: Move, task: asyncio.Task[None] | None = None
     ) -> Coroutine[None, None, None]:
-        """Perform one move and record how it ended; the step is busy from this very call on."""
+        """Perform one move and write its outcome; the step counts as busy from this call on."""
         handle.intents[move.step.name].busy = True
         if handle.progress.stuck and handle.lock is None:  # older undos go on beside a stuck one
             handle.lock = asyncio.Lock()
@@ -116,7 +116,7 @@ class Executor:
     async def _perform(
         self, handle: OperationHandle, move: Move, task: asyncio.Task[None] | None
     ) -> None:
-        """Call the step, then record its end; decide again if the record is refused.
+        """Call the step, then write its outcome; decide again if the commit is refused.
 
         StaleToken if the step's token was raised meanwhile: another worker performs it now.
         """
@@ -140,18 +140,18 @@ class Executor:
                     continue
                 try:
                     change = renew_tombstones(pending.change, existing_tombstones)
-                    refused = await self._store.commit(change)
+                    refusal = await self._store.commit(change)
                 except StoreClosed:
                     raise
                 except StoreError:  # only this process knows how its calls have ended
                     await asyncio.sleep(STORE_RETRY_SECONDS)
                     continue
-                if refused is None:
+                if refusal is None:
                     pending.apply_to(handle)
                     return
-                if refused.what.table == "tombstone":
+                if refusal.what.table == "tombstone":
                     existing_tombstones ^= {
-                        cast(Key, refused.what.key)
+                        cast(Key, refusal.what.key)
                     }  # it exists already, or is gone again
                 else:
                     await self._read_again(handle, step, token)
@@ -273,7 +273,7 @@ async def _acquire(lock: asyncio.Lock) -> asyncio.Lock:
 
 
 async def _retry_read(read: Callable[[], Awaitable[T]]) -> T:
-    """Read, and try again while the disk refuses."""
+    """Read, and try again while the store fails."""
     while True:
         try:
             return await read()

@@ -134,10 +134,10 @@ class OperationHandle:
     @property
     def error(self) -> str:
         """Why it is stuck or is being undone; otherwise empty."""
-        cause, back = self.progress.cause, self.progress.compensating_at is not None
+        cause, compensating = self.progress.cause, self.progress.compensating_at is not None
         stuck = (
-            sorted(self.progress.stuck) if back else ()
-        )  # the cause says only why it turned back
+            sorted(self.progress.stuck) if compensating else ()
+        )  # the cause says only why it is undone
         parts = [f"{one} is stuck: {self.intents[one].detail or 'not undone yet'}" for one in stuck]
         return "; ".join(filter(None, [cause, *parts]))
 

@@ -125,7 +125,7 @@ def view_operation(handle: OperationHandle, row: OperationRecord) -> OperationVi
 
 
 def view_accepted(handle: OperationHandle, now: float) -> OperationView:
-    """An operation that was accepted just now: its first stage is intended, no more."""
+    """An operation that was just accepted: only its first stage is intended."""
     return OperationView(
         id=handle.id,
         plan_name=handle.plan_name,
@@ -133,19 +133,19 @@ def view_accepted(handle: OperationHandle, now: float) -> OperationView:
         agent_name=handle.agent_name,
         generation=handle.generation,
         state=handle.state,
-        steps=_fresh.get(handle.plan.digest) or _steps_of_new(handle.plan),
+        steps=_steps_of_new_plans.get(handle.plan.digest) or _steps_of_new(handle.plan),
         error="",
         created_at=now,
         updated_at=now,
     )
 
 
-_fresh: dict[str, tuple[StepView, ...]] = {}
+_steps_of_new_plans: dict[str, tuple[StepView, ...]] = {}
 """The steps of a new operation, by its plan's digest."""
 
 
 def _steps_of_new(plan: Plan) -> tuple[StepView, ...]:
-    steps = _fresh[plan.digest] = tuple(
+    steps = _steps_of_new_plans[plan.digest] = tuple(
         StepView(
             step.name, str(step.kind), None if number else IntentState.INTENDED, slot=step.slot
         )

@@ -72,7 +72,7 @@ async def resources_of(plane: Plane, row: AgentRecord) -> list[AgentResource]:
         AgentResource(slot, key_of(plane, row, slot, one), one.operation)
         for slot, holds in (await holdings_of(plane, row.tenant, row.uid)).items()
         for one in holds
-        if one.key != serving.instead_of and slot in plane.providers
+        if one.key != serving.unused_key and slot in plane.providers
     ]
 
 

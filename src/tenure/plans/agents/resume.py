@@ -60,7 +60,7 @@ def _runtime() -> Step:
 
 def _kept_runtime(call: Call) -> Ending | None:
     found = msgspec.convert(agent_steps.result_of(call, "kept"), agent_steps.FoundRuntime)
-    return Done({**found.kept, "instead_of": call.key.text}) if found.kept else None
+    return Done({**found.runtime, "instead_of": call.key.text}) if found.runtime else None
 
 
 VERB = LifecycleVerb(

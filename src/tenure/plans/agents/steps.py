@@ -65,9 +65,9 @@ class RuntimeResult(Struct, frozen=True):
     key: str = ""
     generation: int = 0
     step: str = RUNTIME_STEP
-    kept: bool = False
-    """It is the runtime of an earlier operation, which a suspend has kept."""
-    instead_of: str = ""
+    is_kept: bool = field(default=False, name="kept")
+    """Whether it is the runtime of an earlier operation, which a suspend has kept."""
+    unused_key: str = field(default="", name="instead_of")
     """For a kept one: the key of the runtime that would have been made without it."""
     address: str = ""
     """Where it listens, as its provider says: `host:port`."""
@@ -76,7 +76,8 @@ class RuntimeResult(Struct, frozen=True):
 class FoundRuntime(Struct, frozen=True):
     """The stored result of the step that finds a runtime that a suspend has kept."""
 
-    kept: PlainData | None = None
+    runtime: PlainData | None = field(default=None, name="kept")
+    """The stored result for that runtime; None: no runtime was kept."""
 
 
 def plane_of(call: Call) -> PlaneApi:
@@ -143,10 +144,10 @@ async def _acquire_lock(call: Call) -> Ending:
         return_state=values.return_state,
         previous_operation=values.previous_operation,
     )
-    if lock.held_by:
-        return NotYet(POLL_SECONDS, f"waits for operation {lock.held_by} to end")
-    if lock.refused:
-        raise Rejected(f"the queued operation cannot start: {lock.refused}")
+    if lock.lock_holder:
+        return NotYet(POLL_SECONDS, f"waits for operation {lock.lock_holder} to end")
+    if lock.refusal:
+        raise Rejected(f"the queued operation cannot start: {lock.refusal}")
     holds = {slot: list(resources) for slot, resources in lock.holds.items()}
     return Done(msgspec.to_builtins(LockResult(lock.return_state, holds)))
 
@@ -165,7 +166,7 @@ async def _await_ready(call: Call) -> Ending:
     """A runtime that answers is ready, even if its deadline has passed before this call."""
     values: AgentInput = call.input
     runtime, started = runtime_of(call), runtime_result(call)
-    key = key_of(call, "runtime", started) if started.kept else runtime_key(call)
+    key = key_of(call, "runtime", started) if started.is_kept else runtime_key(call)
     ready_seconds = values.read_spec().runtime.ready_seconds
     left = call.since + ready_seconds - call.now
     status = await runtime.wait_ready(key, seconds=max(0.0, min(left, WAIT_SECONDS)))
@@ -241,7 +242,7 @@ def drain() -> Step:
 
 
 async def _close(call: Call) -> Ending:
-    """Stop minting for the agent, and void the tokens that were minted before.
+    """Stop issuing tokens for the agent, and void those that were issued before.
 
     Providers get two epochs for each epoch of the agent.  The odd one closes, so an opening of the
     same operation that arrives after its undo changes nothing.
@@ -269,12 +270,12 @@ async def _reopen(call: Call) -> Ending:
 
 
 def close(kind: StepKind) -> Step:
-    """Revoke: nothing is minted for the agent, and its tokens are void."""
+    """Revoke: no token is issued for the agent, and the tokens that it has are void."""
     return Step("closed", _close, None, repeat, kind=kind, provider="credentials")
 
 
 def reopen() -> Step:
-    """Allow minting for the agent again; its undo closes again."""
+    """Issue tokens for the agent again; the undo closes it again."""
     return Step("opened", _reopen, _close, repeat, provider="credentials")
 
 

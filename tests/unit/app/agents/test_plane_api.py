@@ -48,7 +48,7 @@ async def test_whoever_works_on_the_agent_has_the_turn_also_when_it_asks_twice(h
         lock = await api_of(harness).acquire_lock(
             uid, "mine", return_state="READY", previous_operation=""
         )
-        assert (lock.held_by, lock.return_state) == ("", "READY")
+        assert (lock.lock_holder, lock.return_state) == ("", "READY")
         assert sorted(lock.holds) == ["access", "credentials", "identity", "runtime"]
 
 
@@ -65,7 +65,7 @@ async def test_the_turn_is_not_taken_while_another_works(harness):
     lock = await api_of(harness).acquire_lock(
         deleted.agent, deleted.id, return_state="CREATE_FAILED", previous_operation=created.id
     )
-    assert lock.held_by == created.id
+    assert lock.lock_holder == created.id
 
 
 @agent_test

@@ -1,4 +1,4 @@
-"""The embedded engine: one process moves every operation it has claimed."""
+"""The embedded engine: this process executes the operations that it has claimed."""
 
 from tenure.adapters.engine.embedded.engine import EmbeddedEngine
 from tenure.adapters.engine.embedded.settings import EngineSettings

@@ -1,4 +1,4 @@
-"""The state that the embedded engine has in memory for an operation while a task moves it."""
+"""The state that the embedded engine has in memory for an operation while a task executes it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from tenure.ports.engine import L
 
 
 class ActiveOperation(Generic[L]):
-    """An operation that a task is moving."""
+    """An operation that a task is executing."""
 
-    __slots__ = ("handle", "is_released", "needs_refresh", "pulse", "running", "task", "token")
+    __slots__ = ("handle", "is_released", "needs_refresh", "running", "task", "token", "wake_event")
 
     def __init__(self, token: int, handle: L | None) -> None:
         """`token` is the fence token of the claim; `handle` is None until the operation is read."""
@@ -23,5 +23,5 @@ class ActiveOperation(Generic[L]):
         """The engine has given the operation up: its task starts no further move."""
         self.needs_refresh = False
         """Another caller has recorded something for the operation since it was last read."""
-        self.pulse: asyncio.Event | None = None
+        self.wake_event: asyncio.Event | None = None
         """Set when one of several concurrent moves has ended; None while fewer than two run."""

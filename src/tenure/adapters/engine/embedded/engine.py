@@ -1,4 +1,4 @@
-"""Decides when operations move: claims, leases, timers, concurrency limit, recovery, shutdown.
+"""Executes operations in this process: claims, leases, timers, concurrency, recovery, shutdown.
 
 A claimed operation is in exactly one of four states.  It is *active* if a task performs its moves,
 *ready* if it is due and the concurrency limit is reached, *waiting* if it has no move now (it then
@@ -6,7 +6,7 @@ costs a row and at most a heap entry), and *halted* after a defect, until its re
 and it is claimed again.  The `MoveExecutor` decides which moves an operation has.
 
 A worker has one lease row for all its operations.  The lease is for liveness alone.  A worker that
-has lost its lease cannot write, because every record guards the fence token of the claim.
+has lost its lease cannot write: the commit of every journal entry is guarded by the fence token.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ CANCEL_GRACE_SECONDS = 1.0
 
 
 class EmbeddedEngine(Generic[L]):
-    """Moves every operation it has claimed, as `tenure.ports.engine.Engine` promises."""
+    """Executes the operations that it has claimed; implements `tenure.ports.engine.Engine`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class EmbeddedEngine(Generic[L]):
         """Operations stopped by a defect, and the time after which each is claimed again."""
         self._defect_counts: dict[str, int] = {}
         self._unknown_plans = UnknownPlans(executor, store)
-        self._timers = Timers(store.now, self._due)
+        self._timers = Timers(store.now, self._activate_due)
         self._waiters = Waiters()
         self._lease_task: asyncio.Task[None] | None = None
         self._claim_task: asyncio.Task[None] | None = None
@@ -125,7 +125,7 @@ class EmbeddedEngine(Generic[L]):
             now = self._store.now()
             for operation, token, due_at in claimed:
                 if due_at is not None and due_at <= now:
-                    self._drive(operation, token, None)
+                    self._activate(operation, token, None)
                 else:
                     self._add_waiting(operation, token, due_at)
             if len(claimed) < limit:
@@ -164,9 +164,9 @@ class EmbeddedEngine(Generic[L]):
         await self._release_halted()
         for operation, token, _ in await self._store.list_due(self._worker):
             if operation in self._waiting_tokens:
-                self._due(operation)
+                self._activate_due(operation)
             elif not self._has(operation):
-                self._drive(operation, token, None)
+                self._activate(operation, token, None)
 
     def _halt_uncancellable(self) -> None:
         """Halt operations with a cancelled call that does not end; they are claimed again later."""
@@ -199,7 +199,7 @@ class EmbeddedEngine(Generic[L]):
             del self._halted_until[operation]
 
     def _halt(self, operation: str, active: ActiveOperation[L]) -> None:
-        """Stop moving an operation after a defect; each further defect doubles the retry delay."""
+        """Stop executing it after a defect; each further defect doubles the retry delay."""
         if active.is_released:
             return
         defects = self._defect_counts[operation] = self._defect_counts.get(operation, 0) + 1
@@ -299,19 +299,19 @@ class EmbeddedEngine(Generic[L]):
     def execute(self, handle: L) -> None:
         """Move an operation that was just accepted, if it was accepted for this worker."""
         if handle.worker and not self._has(handle.id):
-            self._drive(handle.id, handle.token, handle)
+            self._activate(handle.id, handle.token, handle)
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:
         """Re-read an operation now, because something was recorded for it."""
         active = self._active.get(operation)
         if active is not None:
             active.needs_refresh = True
-            if active.pulse is not None:
-                active.pulse.set()
+            if active.wake_event is not None:
+                active.wake_event.set()
             if interrupt and active.handle is not None:
                 self._executor.interrupt(active.handle)
         elif operation in self._waiting_tokens:
-            self._due(operation)
+            self._activate_due(operation)
         elif operation in self._halted_until:
             self._halted_until[operation] = self._clock.monotonic()
         elif operation in self._ready:
@@ -351,13 +351,13 @@ class EmbeddedEngine(Generic[L]):
         """Wait until the operation ends or is stuck and return its state; None after `seconds`."""
         return self._waiters.wait(operation, seconds)
 
-    # --- moving operations -----------------------------------------------------------------------
+    # --- executing operations --------------------------------------------------------------------
 
-    def _due(self, operation: str) -> None:
-        """Drive a waiting operation: its time has come, or something was recorded for it."""
-        self._drive(operation, self._waiting_tokens[operation], None)
+    def _activate_due(self, operation: str) -> None:
+        """Activate a waiting operation: its time has come, or something was recorded for it."""
+        self._activate(operation, self._waiting_tokens[operation], None)
 
-    def _drive(self, operation: str, token: int, handle: L | None) -> None:
+    def _activate(self, operation: str, token: int, handle: L | None) -> None:
         """Make a claimed operation active, or ready if the concurrency limit is reached.
 
         If an older task of it is still running, that task is cancelled and ends first.
@@ -370,7 +370,7 @@ class EmbeddedEngine(Generic[L]):
         if before is not None and not before.task.done():
             # It was accepted while this worker started over, and was claimed again.  Records under
             # the older token would be refused; its calls end before new ones start.
-            before.task.add_done_callback(lambda _: self._drive(operation, token, handle))
+            before.task.add_done_callback(lambda _: self._activate(operation, token, handle))
             if not before.is_released:  # a second cancel would interrupt the call's own clean-up
                 before.is_released = True
                 before.task.cancel()
@@ -390,7 +390,7 @@ class EmbeddedEngine(Generic[L]):
                 self._timers.set(operation, wake_at)
 
     async def _run(self, operation: str, active: ActiveOperation[L]) -> None:
-        """Move one operation until it ends, waits or is lost; then start one that is ready."""
+        """Execute one operation until it ends, waits or is lost; then start one that is ready."""
         moves_left: Moves | None = None
         executor, load = self._executor, self._unknown_plans.load
         try:
@@ -435,7 +435,7 @@ class EmbeddedEngine(Generic[L]):
         """Start the oldest ready operation, now that the concurrency limit allows it."""
         if self._ready and self._open:
             operation, (token, handle) = self._ready.popitem(last=False)
-            self._drive(operation, token, handle)
+            self._activate(operation, token, handle)
 
     def _wait_or_notify(self, operation: str, handle: L, moves_left: Moves) -> None:
         """Let an open operation without a move wait; notify waiters if it ended or is stuck."""
@@ -449,7 +449,7 @@ class EmbeddedEngine(Generic[L]):
         self, active: ActiveOperation[L], handle: L, first: tuple[Move, ...]
     ) -> None:
         """Perform several moves concurrently until none is running."""
-        pulse = active.pulse = asyncio.Event()
+        wake_event = active.wake_event = asyncio.Event()
         running: list[asyncio.Task[None]] = []
         active.running = running
         timer: asyncio.TimerHandle | None = None
@@ -458,12 +458,12 @@ class EmbeddedEngine(Generic[L]):
             while True:
                 for move in starting:
                     task = asyncio.create_task(self._executor.perform(handle, move))
-                    task.add_done_callback(lambda _: pulse.set())
+                    task.add_done_callback(lambda _: wake_event.set())
                     running.append(task)
                 if not running:
                     return
-                await pulse.wait()
-                pulse.clear()
+                await wake_event.wait()
+                wake_event.clear()
                 if timer is not None:
                     timer.cancel()
                 for task in [task for task in running if task.done()]:
@@ -474,16 +474,18 @@ class EmbeddedEngine(Generic[L]):
                     await self._executor.refresh(handle)
                 moves = self._executor.moves(handle)
                 starting = moves.now if self._open and not active.is_released else ()
-                timer = self._set_pulse_at(moves.wake_at, pulse)
+                timer = self._set_event_at(moves.wake_at, wake_event)
         finally:
-            active.pulse = None
+            active.wake_event = None
             if timer is not None:
                 timer.cancel()
             await cancel_and_wait(*running)
 
-    def _set_pulse_at(self, at: float | None, pulse: asyncio.Event) -> asyncio.TimerHandle | None:
+    def _set_event_at(
+        self, at: float | None, wake_event: asyncio.Event
+    ) -> asyncio.TimerHandle | None:
         """Set the event at this time."""
         if at is None:
             return None
         delay = max(0.0, at - self._store.now())
-        return self._loop.call_later(delay, pulse.set)
+        return self._loop.call_later(delay, wake_event.set)

@@ -12,7 +12,7 @@ class EngineSettings:
     """Limits of an embedded engine."""
 
     concurrency_max: int = 2_000
-    """Operations that are moved at the same time; more are queued."""
+    """Operations that are executed at the same time; more are queued."""
     claim_max: int = 2_000
     """Operations claimed with one commit."""
     lease_ttl_seconds: float = 15.0

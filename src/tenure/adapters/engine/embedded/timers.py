@@ -1,4 +1,4 @@
-"""One heap of due times and one timer for all of it.
+"""Calls a function at the due time of each operation: one heap of times, and one timer.
 
 A waiting operation costs a heap entry, not a coroutine.
 """

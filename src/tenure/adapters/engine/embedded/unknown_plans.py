@@ -1,7 +1,6 @@
-"""Operations whose plan this release does not know: they are given back and not claimed again.
+"""Releases operations whose plan this release does not know, and does not claim them again.
 
-They occur beside a newer release.  A worker of that release takes them; this one has called nothing
-for them.
+They occur beside a newer release, whose workers claim them.  This one has called no step of them.
 """
 
 import logging
@@ -26,7 +25,7 @@ class UnknownPlans(Generic[L]):
         """Digests of plans whose operations are left to other workers."""
 
     async def load(self, operation: str, token: int, worker: str) -> L | None:
-        """Read an operation; None if it has ended, or its plan is unknown and it was given back."""
+        """Read an operation; None if it has ended, or its plan is unknown and it was released."""
         try:
             return await self._executor.load(operation, token)
         except PlanUnknown as unknown:
@@ -37,10 +36,10 @@ class UnknownPlans(Generic[L]):
                     operation,
                     unknown,
                 )
-            await self._give_back(operation, worker)
+            await self._release(operation, worker)
             return None
 
-    async def _give_back(self, operation: str, worker: str) -> None:
+    async def _release(self, operation: str, worker: str) -> None:
         """Unclaim the operation; it is PENDING again if it was before the claim."""
         while True:
             loaded = await self._store.load(operation)

@@ -128,7 +128,7 @@ async def test_a_driver_that_is_stopped_before_its_first_step_leaves_nothing_beh
     process = await cluster.start()
     name = await accept(process.plane, "waits")
     await asyncio.sleep(0.5)
-    process.engine._due(name)
+    process.engine._activate_due(name)
     await process.engine._start_over()
     assert not process.engine._active
     await process.engine._claim()
