@@ -13,12 +13,14 @@ from tenure.app.operations.admission import OperationRequest
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.core.errors import Invalid, NotFound
+from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Provider
 from tenure.settings import Settings
 from tenure.wiring import run_plane
+from tenure.wiring.store import is_shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ class OpenPlane:
             after: the id of the last operation of the previous page; empty: the first page.
             limit: the maximum of operations on a page, 1 to 1000.
         """
+        if type(limit) is not int or not 1 <= limit <= PAGE_MAX:
+            raise Invalid(f"limit must be a whole number from 1 to {PAGE_MAX}, not {limit!r}")
         rows = await reads.list_operations(
             self._plane, self.tenant, states=states, agent=agent, after=after, limit=limit
         )
@@ -258,7 +262,8 @@ async def open_plane(
 
     Raises:
         Invalid: a plan or provider is missing, a plan names a subject, which only plans of an
-            agent plane may do, or the store has another name.
+            agent plane may do, the store has another name, or the store is a file and
+            `execute_operations` is False or `temporal` is given.
         StoreError: the store cannot be used, and the text says why; StoreLocked if another
             process has the file open. Nothing was changed.
         EngineError: Temporal cannot be reached or used. Nothing was changed.
@@ -274,10 +279,25 @@ async def open_plane(
         executes_operations=execute_operations,
         concurrency_max=concurrency_max,
     )
+    _refuse_for_file(settings, temporal)
     if temporal is not None:
         settings = replace(settings, **temporal.settings())  # type: ignore[arg-type]
     async with run_plane(settings, plans=plans, providers=providers or {}, subjects={}) as plane:
         yield OpenPlane(plane, caller)
+
+
+def _refuse_for_file(settings: Settings, temporal: Temporal | None) -> None:
+    """Refuse the arguments that need a store that several processes share."""
+    if is_shared(settings):
+        return
+    if temporal is not None:
+        raise Invalid("temporal= needs a PostgreSQL store: open_plane('postgresql://…', …)")
+    if not settings.executes_operations:
+        message = (
+            "execute_operations=False needs a PostgreSQL store: only one process can open a file,"
+            " so no other process would execute its operations"
+        )
+        raise Invalid(message)
 
 
 def _operator(tenant: str, principal: str) -> Caller:

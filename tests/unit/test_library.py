@@ -30,8 +30,11 @@ class Desk:
     def __init__(self):
         self.reserved: set[str] = set()
         self.trouble: Exception | None = None
+        self.is_open = True
 
     async def reserve(self, call):
+        if not self.is_open:
+            return tenure.NotYet(0.05)
         self.reserved.add(call.key.text)
         return Done({"for": call.input.get("name", "")})
 
@@ -118,12 +121,14 @@ async def test_an_operation_is_started_signalled_waited_for_and_read(open_plane,
 
 
 @playing
-async def test_an_early_signal_is_kept_over_a_restart_and_delivered_once(open_plane):
+async def test_an_early_signal_is_kept_over_a_restart_and_delivered_once(open_plane, desk):
     once = {"name": "approved", "payload": "eve", "idempotency_key": "k"}
-    async with open_plane(execute_operations=False) as plane:
+    desk.is_open = False
+    async with open_plane() as plane:
         started = await plane.start("onboard")
         await plane.signal(started.id, **once)
-        assert (await plane.wait(started.id, seconds=0.1)).state is OperationState.PENDING
+        assert (await plane.wait(started.id, seconds=0.1)).state is OperationState.RUNNING
+    desk.is_open = True
     async with open_plane() as plane:
         assert (await plane.signal(started.id, **once)).id == started.id
         done = await plane.wait(started.id)
@@ -335,8 +340,57 @@ async def test_a_plane_that_was_left_refuses_everything(open_plane):
     async with open_plane() as plane:
         started = await plane.start("onboard")
     for ask in (plane.start("onboard"), plane.get(started.id), plane.list()):
-        with pytest.raises(tenure.StoreError):
+        with pytest.raises(tenure.StoreClosed):
             await ask
+
+
+@playing
+async def test_a_plain_step_that_was_not_undone_is_left(tmp_path, desk):
+    async def refuse(_):
+        raise tenure.Rejected("no")
+
+    plain = Plan(
+        "plain",
+        stages=(
+            Step("desk", desk.reserve, undo=desk.free, inspect=repeat, limits=QUICK),
+            Step("note", desk.reserve, undo=nothing, inspect=repeat),
+            Step("refusal", refuse, undo=nothing, inspect=repeat),
+            Step("never", desk.reserve, undo=desk.free, inspect=repeat),
+        ),
+    )
+    desk.trouble = tenure.Unavailable("the desk is locked")
+    async with tenure.open_plane(tmp_path / "tenure.db", plans=[plain]) as plane:
+        started = await plane.start("plain")
+        assert [step.name for step in started.left] == ["desk"]
+        stuck = await plane.wait(started.id)
+        assert stuck.state is OperationState.STUCK
+        assert [step.name for step in stuck.left] == ["desk"]
+        abandoned = await plane.abandon(started.id)
+        assert abandoned == await plane.get(started.id)
+        desk.trouble = None
+        undone = await plane.wait((await plane.start("plain")).id)
+    assert abandoned.state is OperationState.ABANDONED
+    assert [step.name for step in abandoned.left] == ["desk"]
+    assert (undone.state, undone.left) == (OperationState.COMPENSATED, ())
+
+
+@playing
+async def test_arguments_that_a_file_cannot_honour_are_refused(open_plane):
+    for arguments, words in (
+        ({"temporal": tenure.Temporal()}, "temporal= needs a PostgreSQL store"),
+        ({"execute_operations": False}, "execute_operations=False needs a PostgreSQL store"),
+    ):
+        with pytest.raises(tenure.Invalid, match=words):
+            await open_plane(**arguments).__aenter__()
+    async with open_plane() as plane:
+        with pytest.raises(tenure.StoreLocked, match="Use the plane that is already open"):
+            await open_plane().__aenter__()
+        for limit in (0, -5, 1_001, True, "5"):
+            with pytest.raises(tenure.Invalid, match="limit must be a whole number from 1 to 1000"):
+                await plane.list(limit=limit)
+        assert await plane.list(limit=1_000) == ()
+    with pytest.raises(tenure.Invalid, match="start with name='local'"):
+        await open_plane(name="prod").__aenter__()
 
 
 def test_the_default_store_is_a_file_in_the_working_directory(tmp_path, monkeypatch, desk):

@@ -51,7 +51,9 @@ FIELDS = {
         "id plan_name agent agent_name generation state steps error created_at updated_at ended_at"
         " created done ended left result results updated"
     ),
-    "StepView": ("name kind state key attempts due_at stuck unknown detail slot waiting_on result"),
+    "StepView": (
+        "name kind state key attempts due_at stuck unknown detail slot waiting_on result has_undo"
+    ),
 }
 
 

@@ -40,7 +40,7 @@ async def _refuse_another_planes_store(plane: Plane) -> None:
     if row is not None and row.text != plane.id:
         message = (
             f"this store belongs to plane {row.text!r}, not to {plane.id!r}; the name is part "
-            f"of every resource's key: start with plane={row.text!r}. Nothing was changed"
+            f"of every resource's key: start with name={row.text!r}. Nothing was changed"
         )
         raise Invalid(message)
 

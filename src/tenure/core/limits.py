@@ -84,7 +84,9 @@ class StepLimits:
     call_seconds: float = 30.0
     """The limit of one call; after it the outcome of the call is unknown."""
     deadline_seconds: float = 600.0
-    """From the step's intent; after it a compensatable step is undone, any other is STUCK."""
+    """From the start of its stage, or from the last retry by an operator; after it a compensatable
+    step is undone, any other is STUCK.
+    """
     undo_seconds: float = 600.0
     """From the decision to compensate; after it an undo that still fails is STUCK."""
     retry_first_seconds: float = STEP.first_seconds

@@ -104,7 +104,7 @@ def _refuse_second_open(path: Path) -> None:
     ):
         raise StoreLocked(
             f"{path} is in use by process {os.getpid()}, which is this one: nothing was touched."
-            " Use the store that is there."
+            " Use the plane that is already open."
         )
 
 

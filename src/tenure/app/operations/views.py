@@ -37,6 +37,8 @@ class StepView(Struct, frozen=True, gc=False):
     """The signal it waits for; empty: it waits for none."""
     result: object = None
     """What the step returned, once it is done."""
+    has_undo: bool = False
+    """Whether its undo is a function, and not `nothing`."""
 
 
 class OperationView(Struct, frozen=True, gc=False):
@@ -77,9 +79,12 @@ class OperationView(Struct, frozen=True, gc=False):
 
     @property
     def left(self) -> tuple[StepView, ...]:
-        """The steps that hold, or may hold, a resource at a provider."""
-        held = [s for s in self.steps if s.state not in (None, IntentState.BURNED)]
-        return tuple(s for s in held if s.slot or s.unknown)
+        """The steps that hold, or may hold, something: they were intended and are not undone.
+
+        A step with `undo=nothing` and no slot holds nothing once its outcome is known.
+        """
+        intended = [s for s in self.steps if s.state not in (None, IntentState.BURNED)]
+        return tuple(s for s in intended if s.has_undo or s.slot or s.unknown)
 
     @property
     def results(self) -> dict[str, object]:
@@ -147,7 +152,11 @@ _steps_of_new_plans: dict[str, tuple[StepView, ...]] = {}
 def _steps_of_new(plan: Plan) -> tuple[StepView, ...]:
     steps = _steps_of_new_plans[plan.digest] = tuple(
         StepView(
-            step.name, str(step.kind), None if number else IntentState.INTENDED, slot=step.slot
+            step.name,
+            str(step.kind),
+            None if number else IntentState.INTENDED,
+            slot=step.slot,
+            has_undo=step.undoes,
         )
         for number, stage in enumerate(plan.stages)
         for step in stage
@@ -160,7 +169,7 @@ def _step(handle: OperationHandle, name: str) -> StepView:
     kind = str(planned.kind)
     intent = handle.intents.get(name)
     if intent is None:
-        return StepView(name, kind, None, slot=planned.slot)
+        return StepView(name, kind, None, slot=planned.slot, has_undo=planned.undoes)
     return StepView(
         name,
         kind,
@@ -174,4 +183,5 @@ def _step(handle: OperationHandle, name: str) -> StepView:
         slot=planned.slot,
         waiting_on=(intent.waiting_on or "").partition(":")[2],
         result=handle.progress.done.get(name),
+        has_undo=planned.undoes,
     )

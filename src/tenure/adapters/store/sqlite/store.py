@@ -135,7 +135,7 @@ class SqliteStore:
             sql = self._statements.reads[_OPERATION_COLUMNS]
             snapshot = self._snapshot_reader.execute(sql, (operation,))
         except apsw.Error as error:
-            raise _unreadable(error) from None
+            raise self._read_error(error) from None
         try:
             found = snapshot.fetchone()
             if found is None:
@@ -223,7 +223,7 @@ class SqliteStore:
     async def write_problem(self) -> str:
         """Check the file system and its free space."""
         if self._is_closed:
-            raise StoreClosed("This store is closed: nothing can be read.")
+            raise _closed_error()
         if self._file.is_read_only():
             return "the file system of its file is read-only"
         if (free_bytes := self._committer.free_bytes()) < RESERVE_BYTES:
@@ -256,11 +256,11 @@ class SqliteStore:
         try:
             return self._reader.execute(sql, bindings).fetchall()
         except apsw.Error as error:
-            raise _unreadable(error) from None
+            raise self._read_error(error) from None
 
     async def _read_on_thread(self, sql: str, bindings: _Bindings) -> list[tuple[Any, ...]]:
         if self._is_closed:
-            raise StoreClosed("This store is closed: nothing can be read.")
+            raise _closed_error()
         read: Future[BaseException | None] = asyncio.get_running_loop().create_future()
         rows: list[tuple[Any, ...]] = []
 
@@ -274,12 +274,18 @@ class SqliteStore:
         self._read_thread(work, on_done)
         error = await read
         if error is not None:
-            raise _unreadable(error) from None
+            raise self._read_error(error) from None
         return rows
 
+    def _read_error(self, error: BaseException) -> StoreError:
+        """The error of a failed read; StoreClosed if the store was closed."""
+        if self._is_closed:
+            return _closed_error()
+        return StoreError(f"The store cannot be read ({error}): nothing was changed.")
 
-def _unreadable(error: BaseException) -> StoreError:
-    return StoreError(f"The store cannot be read ({error}): nothing was changed.")
+
+def _closed_error() -> StoreClosed:
+    return StoreClosed("This store is closed: nothing can be read.")
 
 
 def _bindings_of(columns: Mapping[str, Value]) -> tuple[Value, ...]:
