@@ -33,8 +33,8 @@ from tenure.adapters.engine.temporal import IDLE_WORKER, WORKER, TemporalEngine,
 from tenure.adapters.store import postgres, sqlite
 from tenure.app.operations import admission
 from tenure.app.operations.admission import OperationRequest
-from tenure.app.operations.claims import SingleClaims
 from tenure.app.operations.executor import Executor
+from tenure.app.operations.single_claims import SingleClaims
 from tenure.app.plane import Plane
 from tenure.app.start_checks import prepare
 from tenure.core.operation import OperationState

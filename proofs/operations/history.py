@@ -160,7 +160,7 @@ def turned_back(evidence: Evidence) -> list[TurnedBackStep]:
 
 
 def _completes(plan: Plan, step: str, done_steps: set[str]) -> bool:
-    return plan.names[plan.stage_of[step]] <= done_steps
+    return plan.stage_names[plan.stage_of[step]] <= done_steps
 
 
 def deadlines_are_kept(evidence: Evidence) -> list[str]:

@@ -131,7 +131,7 @@ def compensated_left_nothing(evidence: Evidence) -> list[str]:
         wrong += [
             f"{name} was compensated and the intent of {row.step!s} is {row.state!s}"
             for row in evidence.snapshot.intents[name]
-            if plan.steps[row.step].undoes and row.state != IntentState.BURNED
+            if plan.steps[row.step].has_undo and row.state != IntentState.BURNED
         ]
     return wrong
 

@@ -84,7 +84,7 @@ def repeat_unasked(_: Progress, move: Move) -> Move:
 def repeat_unknown(progress: Progress, move: Move) -> Move:
     """Repeat what nobody can ask about."""
     forward = progress.compensating_at is None
-    return move._replace(act=Act.DO) if move.act is Act.GIVE_UP and forward else move
+    return move._replace(act=Act.DO) if move.act is Act.DECLARE_STUCK and forward else move
 
 
 def timeout_is_refusal(move: Move, ending: Ending) -> tuple[Move, Ending]:
@@ -95,7 +95,7 @@ def timeout_is_refusal(move: Move, ending: Ending) -> tuple[Move, Ending]:
 
 def refused_though_called() -> AbstractContextManager[None]:
     """Take a pivot's refusal for the last word, also while an earlier call may still arrive."""
-    return patched(saga, may_arrive=lambda *_: False)
+    return patched(saga, earlier_call_may_arrive=lambda *_: False)
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def say_nothing_of_stuck(move: Move, outcome: MoveOutcome) -> MoveOutcome:
 
 def forget_unknown(move: Move, outcome: MoveOutcome) -> MoveOutcome:
     """Give up without keeping since when the outcome is unknown."""
-    if move.act is not Act.GIVE_UP:
+    if move.act is not Act.DECLARE_STUCK:
         return outcome
     return outcome._replace(intent={"due_at": None})
 
@@ -161,7 +161,7 @@ def pivot_turned_back() -> AbstractContextManager[None]:
 
 def late_cancel() -> AbstractContextManager[None]:
     """Accept a cancel after the pivot is intended."""
-    return patched(saga, past_pivot=lambda _plan, _progress: False)
+    return patched(saga, pivot_begun=lambda _plan, _progress: False)
 
 
 def undo_beside_do() -> AbstractContextManager[None]:
@@ -226,7 +226,7 @@ def undo_at_once(_: Executor, handle: OperationHandle, move: Move) -> Move:
         except Rejected:
             for name in reversed(list(handle.progress.done)):
                 step = handle.plan.steps[name]
-                if step.undoes:
+                if step.has_undo:
                     await step.undo(renew(call, key=handle.key_of(step)))  # type: ignore[misc, operator]
             raise
 
@@ -239,7 +239,7 @@ def interleave_steps() -> AbstractContextManager[None]:
 
     def perform(self: Executor, handle: OperationHandle, move: Move, *args: Any) -> Any:
         coroutine = real(self, handle, move, *args)
-        handle.lock = None
+        handle.entry_mutex = None
         return coroutine
 
     return patched(Executor, perform=perform)
@@ -254,7 +254,7 @@ def from_the_claim() -> AbstractContextManager[None]:
         loaded = await real(self, operation, token)
         if loaded is not None and token > 1:
             began = since.setdefault((operation, token), self._store.now())
-            loaded.progress.since = max(loaded.progress.since, began)
+            loaded.progress.stage_since = max(loaded.progress.stage_since, began)
         return loaded
 
     return patched(Executor, load=load)

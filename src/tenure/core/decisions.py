@@ -30,7 +30,7 @@ def compensate(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) ->
         if name in done and _is_due_now(intent)
         else {"state": INTENT.after(intent.state, trigger), **_DUE_NOW}
         for name, intent in intents.items()
-        if plan.steps[name].undoes
+        if plan.steps[name].has_undo
     }
 
 

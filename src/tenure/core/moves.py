@@ -8,19 +8,22 @@ if TYPE_CHECKING:
 
 
 class Act(StrEnum):
-    """The kinds of move.  The last two call no provider; they only write a journal entry."""
+    """The kinds of move.  The last two call no provider; they only write a journal entry.
+
+    The values stand in histories of Temporal, so they keep their first words.
+    """
 
     DO = "do"
     INSPECT = "inspect"
     UNDO = "undo"
-    GIVE_UP = "give_up"
+    DECLARE_STUCK = "give_up"
     """The outcome of the call cannot be found out: the step becomes STUCK."""
-    FORGET = "forget"
+    COUNT_UNDONE = "forget"
     """The step counts as undone: its undo is `nothing`, and no call of it is running."""
 
 
 # Module constants: before Python 3.12 reading an attribute of an enum takes ten times as long.
-DO, INSPECT, UNDO, GIVE_UP, FORGET = Act
+DO, INSPECT, UNDO, DECLARE_STUCK, COUNT_UNDONE = Act
 
 
 class Move(NamedTuple):

@@ -164,9 +164,15 @@ class EntryKind(StrEnum):
 
 
 SUPERSEDED = "tenure:closed"
-"""The signal that another operation now decides over the thing that this one acts on."""
+"""The signal that another operation now decides over the thing that this one acts on.
+
+Journals hold the value, so it keeps its first word.
+"""
 PIVOT_NOT_FOUND = "tenure:doubted"
-"""The signal that an inspect found nothing under the key of a pivot that was called."""
+"""The signal that an inspect found nothing under the key of a pivot that was called.
+
+Journals hold the value, so it keeps its first word.
+"""
 
 
 class JournalEntry(NamedTuple):

@@ -50,8 +50,8 @@ class StepKind(StrEnum):
 class OutcomeCheck(StrEnum):
     """How to find out the outcome of a call whose reply was lost."""
 
-    ASK = "ask"
-    """Inspect by key first."""
+    INSPECT = "ask"
+    """Inspect by key first; the stored word is `ask`."""
     REPEAT = "repeat"
     """The do only reads, or is idempotent by its key: call it again."""
     NOBODY_KNOWS = "nobody_knows"
@@ -99,7 +99,7 @@ class Step:
     provider: str = ""
     outcome_check: OutcomeCheck = field(init=False, repr=False, compare=False)
     """How to find out the outcome of a lost call of it."""
-    undoes: bool = field(init=False, repr=False, compare=False)
+    has_undo: bool = field(init=False, repr=False, compare=False)
     """Whether its undo is a function, and not `nothing`."""
 
     def __post_init__(self) -> None:
@@ -109,9 +109,11 @@ class Step:
             value = getattr(self, part)
             if isinstance(value, str) and value in set(words):
                 assign(self, part, words(value))
-        outcome_check = self.inspect if isinstance(self.inspect, OutcomeCheck) else OutcomeCheck.ASK
+        outcome_check = (
+            self.inspect if isinstance(self.inspect, OutcomeCheck) else OutcomeCheck.INSPECT
+        )
         object.__setattr__(self, "outcome_check", outcome_check)
-        object.__setattr__(self, "undoes", self.undo not in (None, Undo.NOTHING))
+        object.__setattr__(self, "has_undo", self.undo not in (None, Undo.NOTHING))
 
     def keeps_failing(self, attempts: object) -> bool:
         """Whether a step without a deadline has failed so often that it becomes STUCK.
@@ -148,7 +150,7 @@ class Plan:
     """
     steps: Mapping[str, Step] = field(init=False, repr=False, compare=False)
     stage_of: Mapping[str, int] = field(init=False, repr=False, compare=False)
-    names: tuple[frozenset[str], ...] = field(init=False, repr=False, compare=False)
+    stage_names: tuple[frozenset[str], ...] = field(init=False, repr=False, compare=False)
     """The names of the steps of each stage."""
     undoable: tuple[tuple[int, Step], ...] = field(init=False, repr=False, compare=False)
     """Every compensatable step with its stage, newest stage first."""
@@ -189,7 +191,9 @@ class Plan:
         stage_of = {step.name: n for n, stage in enumerate(stage_tuples) for step in stage}
         assign(self, "stage_of", stage_of)
         assign(
-            self, "names", tuple(frozenset(step.name for step in stage) for stage in stage_tuples)
+            self,
+            "stage_names",
+            tuple(frozenset(step.name for step in stage) for stage in stage_tuples),
         )
         staged = [(n, step) for n, stage in reversed([*enumerate(stage_tuples)]) for step in stage]
         undoable = tuple((n, step) for n, step in staged if step.kind is StepKind.COMPENSATABLE)
@@ -203,7 +207,7 @@ class Plan:
         assign(self, "parallel", any(len(stage) > 1 for stage in stage_tuples))
         assign(self, "single_do", tuple(_single_move(Act.DO, stage) for stage in stage_tuples))
         undo = [
-            _single_move(Act.UNDO, stage) if stage[0].undoes else None for stage in stage_tuples
+            _single_move(Act.UNDO, stage) if stage[0].has_undo else None for stage in stage_tuples
         ]
         assign(self, "single_undo", tuple(undo))
         assign(self, "_body", self._encode())
@@ -220,7 +224,7 @@ class Plan:
                     "name": step.name,
                     "kind": step.kind,
                     "slot": step.slot,
-                    "undo": "call" if step.undoes else (step.undo or ""),
+                    "undo": "call" if step.has_undo else (step.undo or ""),
                     "inspect": step.outcome_check,
                     "needs": list(step.needs),
                     "limits": {k: float(v) for k, v in asdict(step.limits).items()},
@@ -249,7 +253,7 @@ def plan_from_body(body: str, find: Callable[[str, int, str], Step | None]) -> P
             if known is None or not _can_perform(known, stored):
                 _refuse(f"nobody here knows how to perform {name}@{version}/{stored['name']}")
             undo = {"call": known.undo, "nothing": nothing, "": None}[stored["undo"]]
-            asks = stored["inspect"] == OutcomeCheck.ASK
+            asks = stored["inspect"] == OutcomeCheck.INSPECT
             steps.append(
                 Step(
                     stored["name"],
@@ -280,9 +284,9 @@ def missing_from(body: str, find: Callable[[str, int, str], Step | None]) -> lis
 
 def _can_perform(known: Step, stored: Mapping[str, object]) -> bool:
     """Whether the known step has every function that the stored step needs."""
-    has_undo = known.undoes or stored["undo"] != "call"
+    has_undo = known.has_undo or stored["undo"] != "call"
     return has_undo and (
-        known.outcome_check is OutcomeCheck.ASK or stored["inspect"] != OutcomeCheck.ASK
+        known.outcome_check is OutcomeCheck.INSPECT or stored["inspect"] != OutcomeCheck.INSPECT
     )
 
 
@@ -329,7 +333,7 @@ def _validate_step(plan: Plan, step: Step) -> None:
         _refuse(f"{where} declares no undo; give it one, or say undo=nothing")
     if step.kind is not StepKind.COMPENSATABLE and step.undo is not None:
         _refuse(f"{where} is {step.kind} and declares an undo that would never run; leave it out")
-    if step.inspect is None or step.inspect is OutcomeCheck.ASK:
+    if step.inspect is None or step.inspect is OutcomeCheck.INSPECT:
         _refuse(
             f"{where} does not say how to learn what became of a lost call; "
             "give it an inspect, or say inspect=repeat or inspect=nobody_knows"

@@ -19,13 +19,13 @@ class Progress:
 
     __slots__ = (
         "cause", "compensating_at", "done", "end", "pivot_not_found_at", "refused", "retried_at",
-        "signals", "since", "stage", "stuck", "undone",
+        "signals", "stage", "stage_since", "stuck", "undone",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.stage = 0
         """The newest intended stage; beyond the last when all are done."""
-        self.since = 0.0
+        self.stage_since = 0.0
         """When that stage was intended."""
         self.done: Mapping[str, object] = _NONE
         self.refused = NO_STEPS
@@ -44,7 +44,7 @@ class Progress:
         """A copy; it shares dictionaries, which are never changed in place."""
         new = Progress.__new__(Progress)
         new.stage = self.stage
-        new.since = self.since
+        new.stage_since = self.stage_since
         new.done = self.done
         new.refused = self.refused
         new.undone = self.undone

@@ -24,7 +24,7 @@ from tenure.core.decisions import Columns
 from tenure.core.endings import Absent, Done, Ending, NotYet, Unfinished, Waiting, message_of
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import LATE_SECONDS, POLL_SECONDS_MIN
-from tenure.core.moves import DO, FORGET, GIVE_UP, INSPECT, NO_MOVES, UNDO, Move, Moves
+from tenure.core.moves import COUNT_UNDONE, DECLARE_STUCK, DO, INSPECT, NO_MOVES, UNDO, Move, Moves
 from tenure.core.operation import (
     COMPENSATED,
     COMPENSATING,
@@ -64,9 +64,9 @@ def after(plan: Plan, progress: Progress, entry: JournalEntry) -> Progress:
         done = new.done = {**new.done, step: body}
         if new.stuck:
             new.clear_stuck(new.stuck - {step})
-        if new.compensating_at is None and plan.names[new.stage] <= done.keys():
+        if new.compensating_at is None and plan.stage_names[new.stage] <= done.keys():
             new.stage += 1
-            new.since = at
+            new.stage_since = at
             if new.stage == len(plan.stages):
                 new.end = SUCCEEDED
     elif kind is _UNDONE:
@@ -89,7 +89,7 @@ def _apply_other(new: Progress, kind: EntryKind, entry: JournalEntry) -> None:
     step, body = entry.step, entry.body if isinstance(entry.body, dict) else {}
     match kind:
         case EntryKind.ACCEPTED:
-            new.since = entry.at
+            new.stage_since = entry.at
         case EntryKind.REFUSED:
             new.refused |= {step}
             if new.compensating_at is None:
@@ -134,7 +134,7 @@ def steps_to_undo(plan: Plan, progress: Progress) -> Iterator[Step]:
         name = step.name
         if stage > newest or name in undone:
             continue
-        if step.undoes or not (name in done or name in refused):
+        if step.has_undo or not (name in done or name in refused):
             yield step
 
 
@@ -155,7 +155,7 @@ def state_of(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> O
     return WAITING
 
 
-def past_pivot(plan: Plan, progress: Progress) -> bool:
+def pivot_begun(plan: Plan, progress: Progress) -> bool:
     """Whether the pivot is intended: from then on the operation cannot be cancelled."""
     return progress.stage >= plan.pivot_stage and progress.compensating_at is None
 
@@ -217,7 +217,7 @@ def _forward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now:
             act = INSPECT
             if step.outcome_check is OutcomeCheck.NOBODY_KNOWS:
                 if name not in progress.stuck:
-                    moves.append(Move(GIVE_UP, step))
+                    moves.append(Move(DECLARE_STUCK, step))
                 continue
         at = intent.due_at
         if at is None or at > now:
@@ -258,11 +258,11 @@ def _backward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now
             newest = stage
         if intent.busy:
             continue
-        if not step.undoes:
+        if not step.has_undo:
             if intent.unknown_since is None or step.outcome_check is not OutcomeCheck.NOBODY_KNOWS:
-                moves.append(Move(FORGET, step))
+                moves.append(Move(COUNT_UNDONE, step))
             elif not stuck:
-                moves.append(Move(GIVE_UP, step))
+                moves.append(Move(DECLARE_STUCK, step))
             continue
         at = intent.due_at or 0.0
         if at > now and not stuck:
@@ -276,7 +276,7 @@ def _backward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now
 
 def deadline_of(progress: Progress, step: Step) -> float:
     """The deadline of a step that is not done: after it the step is compensated or STUCK."""
-    return max(progress.since, progress.retried_at) + step.limits.deadline_seconds
+    return max(progress.stage_since, progress.retried_at) + step.limits.deadline_seconds
 
 
 def undo_deadline_of(progress: Progress, step: Step) -> float:
@@ -313,8 +313,8 @@ def is_relevant(progress: Progress, move: Move, ending: Ending) -> bool:
             step.outcome_check is OutcomeCheck.NOBODY_KNOWS
             and isinstance(ending, Done | Rejected | Unavailable)
         )
-    if act is GIVE_UP:
-        return step.name not in progress.stuck and not (compensating and step.undoes)
+    if act is DECLARE_STUCK:
+        return step.name not in progress.stuck and not (compensating and step.has_undo)
     return compensating and step.name not in progress.undone
 
 
@@ -346,7 +346,7 @@ def decide_outcome(
             outcome = (_DONE, result), columns, burned
             return tuple.__new__(MoveOutcome, outcome)  # its own constructor takes twice as long
         refused = isinstance(ending, Rejected) and act is DO and step.kind is not StepKind.RETRIABLE
-        if refused and not may_arrive(progress, intent, step, started_at, now):
+        if refused and not earlier_call_may_arrive(progress, intent, step, started_at, now):
             why = f"{step.name} was refused: {message_of(ending)}"
             return MoveOutcome(
                 (EntryKind.REFUSED, {"why": why}), _after(intent, IntentTrigger.REFUSED)
@@ -362,11 +362,11 @@ def decide_outcome(
             retry_at=retry_at,
             signals=signals,
         )
-    if act is GIVE_UP:
+    if act is DECLARE_STUCK:
         why = f"nobody can tell whether {step.name} happened: adopt it, mark it absent, or abandon"
         columns = {"due_at": None, "unknown_since": intent.unknown_since}
         return MoveOutcome((EntryKind.STUCK, {"why": why}), columns)
-    if act is FORGET or isinstance(ending, UNDO_SUCCEEDED):
+    if act is COUNT_UNDONE or isinstance(ending, UNDO_SUCCEEDED):
         columns = _BURNED if intent.state is _REMOVING else _after(intent, IntentTrigger.UNDONE)
         return MoveOutcome((_UNDONE, {}), columns)
     retry_at = now + step.limits.retry_seconds(intent.attempts, jitter)
@@ -444,7 +444,7 @@ def _outcome_of_do(
     return MoveOutcome(_overdue(step, words, unknown=again["unknown_since"] is not None), again)
 
 
-def may_arrive(
+def earlier_call_may_arrive(
     progress: Progress, intent: Intent, step: Step, started_at: float, now: float
 ) -> bool:
     """Whether an earlier call of a pivot, whose outcome is unknown, may still be applied."""

@@ -70,14 +70,14 @@ class EngineOperation(Protocol):
         ...
 
 
-L = TypeVar("L", bound=EngineOperation)
-L_contra = TypeVar("L_contra", bound=EngineOperation, contravariant=True)
+Handle = TypeVar("Handle", bound=EngineOperation)
+Handle_contra = TypeVar("Handle_contra", bound=EngineOperation, contravariant=True)
 
 
-class MoveExecutor(Protocol[L]):
+class MoveExecutor(Protocol[Handle]):
     """Performs the moves of one operation at a time for an engine; the app implements it."""
 
-    async def load(self, operation_id: str, token: int) -> L | None:
+    async def load(self, operation_id: str, token: int) -> Handle | None:
         """Read an operation; None if it has ended.
 
         StaleToken if another worker has claimed it since.  PlanUnknown if this process cannot
@@ -85,7 +85,7 @@ class MoveExecutor(Protocol[L]):
         """
         ...
 
-    async def refresh(self, handle: L) -> None:
+    async def refresh(self, handle: Handle) -> None:
         """Read it again in place, after another process changed it.  StaleToken as for `load`."""
         ...
 
@@ -93,12 +93,12 @@ class MoveExecutor(Protocol[L]):
         """What people call the thing that this operation acts on; empty: it has no name."""
         ...
 
-    def moves(self, handle: L, at: float | None = None) -> Moves:
+    def moves(self, handle: Handle, at: float | None = None) -> Moves:
         """The moves to perform now, or at the time `at` if nothing else happens until then."""
         ...
 
     def perform(
-        self, handle: L, move: Move, task: "asyncio.Task[None] | None" = None
+        self, handle: Handle, move: Move, task: "asyncio.Task[None] | None" = None
     ) -> Coroutine[None, None, None]:
         """Perform one move, then write its outcome in one transaction.
 
@@ -107,7 +107,7 @@ class MoveExecutor(Protocol[L]):
         """
         ...
 
-    def interrupt(self, handle: L) -> None:
+    def interrupt(self, handle: Handle) -> None:
         """Cancel the running do calls of its steps; their outcome is then unknown."""
         ...
 
@@ -116,14 +116,14 @@ class MoveExecutor(Protocol[L]):
         ...
 
 
-class Claims(Protocol[L]):
+class Claims(Protocol[Handle]):
     """Claims operations one by one, for an engine that does not poll the store for them.
 
     Every method raises StaleToken if another worker has the operation, and PlanUnknown if this
     process cannot perform a step of its plan.
     """
 
-    async def begin(self, operation: str, known: L | None = None) -> L | None:
+    async def begin(self, operation: str, known: Handle | None = None) -> Handle | None:
         """Claim an operation that no worker has claimed yet; None if it has ended.
 
         No step of it was called before.  `known` is the operation as the engine has it in memory;
@@ -131,14 +131,14 @@ class Claims(Protocol[L]):
         """
         ...
 
-    async def take_over(self, operation: str) -> L | None:
+    async def take_over(self, operation: str) -> Handle | None:
         """Claim an operation of this worker again, after the process that had it is gone.
 
         The outcome of the calls that may have been running is unknown.
         """
         ...
 
-    async def raise_token(self, handle: L, step: str, token: int) -> L | None:
+    async def raise_token(self, handle: Handle, step: str, token: int) -> Handle | None:
         """Raise the fence token of one step: a task with a smaller token can record nothing.
 
         The outcome of a call that it may have made is unknown.  StaleToken if the step's token is
@@ -146,7 +146,7 @@ class Claims(Protocol[L]):
         """
         ...
 
-    async def release_idle(self, handle: L) -> bool:
+    async def release_idle(self, handle: Handle) -> bool:
         """Release an operation with no running call; False if something was recorded meanwhile."""
         ...
 
@@ -155,7 +155,7 @@ class Claims(Protocol[L]):
         ...
 
 
-class Engine(Protocol[L_contra]):
+class Engine(Protocol[Handle_contra]):
     """Every promise here is a test in `tenure.testing.contracts.engine`."""
 
     @property
@@ -177,7 +177,7 @@ class Engine(Protocol[L_contra]):
         """Take the worker's lease, and claim every open operation that no live worker has."""
         ...
 
-    def execute(self, handle: L_contra) -> None:
+    def execute(self, handle: Handle_contra) -> None:
         """Execute an operation that this process has just accepted.
 
         An operation that was accepted without a worker is claimed first.

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
-from tenure.app.operations.claims import SingleClaims
 from tenure.app.operations.executor import Executor
 from tenure.app.operations.handle import OperationHandle
+from tenure.app.operations.single_claims import SingleClaims
 from tenure.app.plane import Plane
 from tenure.app.safety.pause import Pause
 from tenure.core.errors import EngineError, Invalid, StoreError

@@ -21,7 +21,7 @@ from tenure.adapters.engine.temporal.connection import (
     register_attributes,
 )
 from tenure.adapters.engine.temporal.runs import RunLabels
-from tenure.app.operations.claims import SingleClaims
+from tenure.app.operations.single_claims import SingleClaims
 from tenure.core.errors import CommitUnknown, Defect, EngineError, StaleToken, StoreError
 from tenure.core.operation import OperationState
 from tenure.ports.store import Change, Drop, Put, Row

@@ -52,7 +52,10 @@ NONSENSE = {
         "step r is retriable and declares",
     ),
     "no inspect": ([a_step(inspect=None)], "step a does not say how to learn what became of"),
-    "no function to ask": ([a_step(inspect=OutcomeCheck.ASK)], "step a does not say how to learn"),
+    "no function to ask": (
+        [a_step(inspect=OutcomeCheck.INSPECT)],
+        "step a does not say how to learn",
+    ),
     "pivot before a sibling": (
         [[step("p", kind=PIVOT), step("s")]],
         "step p is a pivot beside s in one stage",
@@ -140,7 +143,7 @@ def test_needs_may_cross_stages_and_share_their_sources():
     )
     assert plan.parallel
     assert plan.stage_of == {"a": 0, "b": 1, "c": 1, "d": 2, "e": 3}
-    assert [set(names) for names in plan.names] == [{"a"}, {"b", "c"}, {"d"}, {"e"}]
+    assert [set(names) for names in plan.stage_names] == [{"a"}, {"b", "c"}, {"d"}, {"e"}]
     assert list(plan.steps) == ["a", "b", "c", "d", "e"]
 
 
@@ -155,11 +158,11 @@ def test_the_way_back_ends_at_the_pivot():
 
 
 def test_what_can_be_undone_and_asked_is_read_off_the_step():
-    assert a_step().undoes
-    assert not a_step(undo=nothing).undoes
-    assert not step("p", kind=PIVOT).undoes
+    assert a_step().has_undo
+    assert not a_step(undo=nothing).has_undo
+    assert not step("p", kind=PIVOT).has_undo
     asked = [a_step(inspect=how).outcome_check for how in (call, repeat, nobody_knows)]
-    assert asked == [OutcomeCheck.ASK, OutcomeCheck.REPEAT, OutcomeCheck.NOBODY_KNOWS]
+    assert asked == [OutcomeCheck.INSPECT, OutcomeCheck.REPEAT, OutcomeCheck.NOBODY_KNOWS]
 
 
 # --- what an operation keeps of its plan ----------------------------------------------------------
@@ -251,7 +254,7 @@ def test_a_word_may_be_given_as_plain_text():
     words: Any = {"undo": "nothing", "inspect": "repeat", "kind": "compensatable"}
     step = Step("a", do=_async, **words)
     assert (step.undo, step.inspect, step.kind) == (nothing, repeat, StepKind.COMPENSATABLE)
-    assert not step.undoes
+    assert not step.has_undo
     pivot: Any = {"kind": "pivot"}
     with pytest.raises(Invalid, match=r"a is a second pivot|stands alone"):
         Plan("p", stages=[[Step(name, _async, None, repeat, **pivot) for name in "ba"]])

@@ -30,7 +30,7 @@ def test_the_first_stage_is_done_first_and_the_next_only_after_its_record():
     start = fold_records(LINE)
     assert moves(LINE, start, intents_of("a")) == [(Act.DO, "a")]
     then = fold_records(LINE, (EntryKind.DONE, "a", 101.0, {"id": 7}))
-    assert (then.stage, then.since, then.done) == (1, 101.0, {"a": {"id": 7}})
+    assert (then.stage, then.stage_since, then.done) == (1, 101.0, {"a": {"id": 7}})
     assert moves(LINE, then, intents_of("a", "b")) == [(Act.DO, "b")]
 
 
@@ -174,8 +174,8 @@ def test_a_do_that_answers_absent_is_tried_again_with_backoff():
 def test_a_call_that_nobody_can_tell_of_is_given_up_and_never_repeated():
     progress = fold_records(BLIND, (EntryKind.DONE, "a", 101.0))
     intents = intents_of("a") | intents_of("x", unknown_since=101.0)
-    assert moves(BLIND, progress, intents) == [(Act.GIVE_UP, "x")]
-    found = settle_move(BLIND, progress, Act.GIVE_UP, "x", Done())
+    assert moves(BLIND, progress, intents) == [(Act.DECLARE_STUCK, "x")]
+    found = settle_move(BLIND, progress, Act.DECLARE_STUCK, "x", Done())
     assert found.entry[0] is EntryKind.STUCK
     assert "nobody can tell whether x happened" in found.entry[1]["why"]
     stuck = fold_records(
@@ -183,7 +183,7 @@ def test_a_call_that_nobody_can_tell_of_is_given_up_and_never_repeated():
     )
     assert saga.state_of(BLIND, stuck, intents) is OperationState.STUCK
     assert saga.next_moves(BLIND, stuck, intents, 9e9) == Moves((), None)
-    assert not is_relevant(BLIND, stuck, Act.GIVE_UP, "x", Done())
+    assert not is_relevant(BLIND, stuck, Act.DECLARE_STUCK, "x", Done())
 
 
 # --- signals --------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_turning_back_with_nothing_to_undo_ends_when_no_call_is_out():
     intents = {"a": Intent("a", "", "a", unknown_since=100.5, busy=True)}
     assert saga.next_moves(plan, progress, intents, 102.0) == NO_MOVES
     intents["a"].busy = False
-    forget = Moves((Move(Act.FORGET, plan.steps["a"]),), None)
+    forget = Moves((Move(Act.COUNT_UNDONE, plan.steps["a"]),), None)
     assert saga.next_moves(plan, progress, intents, 102.0) == forget
     done = fold_records(plan, (EntryKind.COMPENSATING, "", 101.0), (EntryKind.UNDONE, "a", 102.0))
     assert done.end is OperationState.COMPENSATED
@@ -176,23 +176,27 @@ def test_turning_back_over_a_blind_step_needs_a_word_only_if_a_call_is_out():
         BLIND, (EntryKind.DONE, "a", 101.0), (EntryKind.COMPENSATING, "", 102.0)
     )
     assert [one.name for one in saga.steps_to_undo(BLIND, progress)] == ["x", "a"]
-    assert moves(BLIND, progress, intents_of("a", "x")) == [(Act.FORGET, "x")]
-    found = settle_move(BLIND, progress, Act.FORGET, "x", Done())
+    assert moves(BLIND, progress, intents_of("a", "x")) == [(Act.COUNT_UNDONE, "x")]
+    found = settle_move(BLIND, progress, Act.COUNT_UNDONE, "x", Done())
     assert found[:2] == ((EntryKind.UNDONE, {}), {"state": IntentState.BURNED})
     unknown = intents_of("a") | intents_of("x", unknown_since=101.0)
-    assert moves(BLIND, progress, unknown) == [(Act.GIVE_UP, "x")]
+    assert moves(BLIND, progress, unknown) == [(Act.DECLARE_STUCK, "x")]
     stuck = saga.after(BLIND, progress, JournalEntry(9, EntryKind.STUCK, "x", 103.0, {"why": "?"}))
     assert moves(BLIND, stuck, unknown) == [(Act.UNDO, "a")]
 
 
 def test_giving_up_is_dropped_if_the_operation_turned_back_to_undo_the_step():
     plan = Plan("blind", stages=[step("x", inspect=nobody_knows)])
-    assert is_relevant(plan, fold_records(plan), Act.GIVE_UP, "x", Done())
+    assert is_relevant(plan, fold_records(plan), Act.DECLARE_STUCK, "x", Done())
     assert not is_relevant(
-        plan, fold_records(plan, (EntryKind.COMPENSATING, "", 101.0)), Act.GIVE_UP, "x", Done()
+        plan,
+        fold_records(plan, (EntryKind.COMPENSATING, "", 101.0)),
+        Act.DECLARE_STUCK,
+        "x",
+        Done(),
     )
     back = fold_records(BLIND, (EntryKind.DONE, "a", 101.0), (EntryKind.COMPENSATING, "", 102.0))
-    assert is_relevant(BLIND, back, Act.GIVE_UP, "x", Done())
+    assert is_relevant(BLIND, back, Act.DECLARE_STUCK, "x", Done())
 
 
 def test_a_late_end_is_kept_where_nobody_else_could_tell():
@@ -223,18 +227,18 @@ def test_a_late_end_of_what_is_being_removed_leaves_its_state_alone():
 
 
 def test_there_is_a_way_back_until_the_pivot_is_intended():
-    assert not saga.past_pivot(PIVOT_PLAN, fold_records(PIVOT_PLAN))
-    assert saga.past_pivot(PIVOT_PLAN, fold_records(PIVOT_PLAN, (EntryKind.DONE, "a", 101.0)))
-    assert not saga.past_pivot(LINE, fold_records(LINE, (EntryKind.DONE, "a", 101.0)))
+    assert not saga.pivot_begun(PIVOT_PLAN, fold_records(PIVOT_PLAN))
+    assert saga.pivot_begun(PIVOT_PLAN, fold_records(PIVOT_PLAN, (EntryKind.DONE, "a", 101.0)))
+    assert not saga.pivot_begun(LINE, fold_records(LINE, (EntryKind.DONE, "a", 101.0)))
     refused = fold_records(
         PIVOT_PLAN, (EntryKind.DONE, "a", 101.0), (EntryKind.REFUSED, "p", 102.0)
     )
-    assert not saga.past_pivot(PIVOT_PLAN, refused)
+    assert not saga.pivot_begun(PIVOT_PLAN, refused)
 
 
 def test_a_plan_that_only_goes_forward_has_no_way_back_at_all():
     plan = Plan("forward", stages=[step("r", kind=StepKind.RETRIABLE)])
-    assert saga.past_pivot(plan, fold_records(plan))
+    assert saga.pivot_begun(plan, fold_records(plan))
 
 
 def test_a_refused_pivot_turns_back_and_is_not_undone_itself():

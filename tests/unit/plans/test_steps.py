@@ -95,4 +95,4 @@ def test_a_provided_step_fits_into_a_plan_as_any_kind():
     assert [one.slot for one in plan.steps.values()] == ["identity", "runtime", "endpoint"]
     assert plan.steps["b"].limits == limits
     assert plan.steps["b"].needs == ("a",)
-    assert not plan.steps["c"].undoes
+    assert not plan.steps["c"].has_undo

@@ -183,9 +183,9 @@ class Life:
         if move.act in (Act.DO, Act.INSPECT) and isinstance(ending, NotYet | Waiting | Unavailable):
             late = self.progress.compensating_at is not None
             assert overdue or late, "a poll adds no record"
-        if move.act is Act.GIVE_UP:
+        if move.act is Act.DECLARE_STUCK:
             back = self.progress.compensating_at is not None
-            assert not (back and move.step.undoes), "what can be undone is not given up"
+            assert not (back and move.step.has_undo), "what can be undone is not given up"
         if kind is EntryKind.COMPENSATING:
             assert overdue, "only a look later than the deadline turns back"
         self.note(kind, name, body, outcome.intent)
@@ -197,7 +197,7 @@ class Life:
         self.progress = saga.after(self.plan, before, record)
         self.journal.append(record)
         turned = self.progress.compensating_at is not None and before.compensating_at is None
-        covered = [n for n in self.intents if turned and self.plan.steps[n].undoes]
+        covered = [n for n in self.intents if turned and self.plan.steps[n].has_undo]
         if columns and name not in covered:
             self.set(name, columns)
         for other in covered:
@@ -310,7 +310,7 @@ class Life:
         return True
 
     def cancel(self):
-        if saga.past_pivot(self.plan, self.progress):
+        if saga.pivot_begun(self.plan, self.progress):
             return False
         self.note(EntryKind.COMPENSATING, "", {"why": "cancelled by someone"})
         return True
@@ -347,7 +347,7 @@ class Life:
         assert self.state is self.journal_state()
         if self.state is OperationState.WAITING:
             heard = sum(map(len, self.progress.signals.values()))
-            for name in self.plan.names[self.progress.stage] - self.progress.done.keys():
+            for name in self.plan.stage_names[self.progress.stage] - self.progress.done.keys():
                 assert self.given[name] == heard, "a signal that no call has seen wakes its step"
             assert wake_at is not None, "who waits for a signal has a deadline all the same"
         if self.progress.compensating_at is not None:
@@ -380,17 +380,17 @@ class Life:
             assert plan.stage_of[name] == progress.stage
         if move.act is Act.DO and move.step.outcome_check is not OutcomeCheck.REPEAT:
             assert name not in self.doubts, "nothing is repeated blindly"
-        if move.act in (Act.UNDO, Act.FORGET):
+        if move.act in (Act.UNDO, Act.COUNT_UNDONE):
             assert back, "no undo before the decision is recorded"
             newer = {s.name for s in saga.steps_to_undo(plan, progress)} - progress.stuck
             newer = {n for n in newer if plan.stage_of[n] > plan.stage_of[name]}
             assert not newer, "newest first, unless stuck"
-        if move.act is Act.FORGET:
+        if move.act is Act.COUNT_UNDONE:
             known = (
                 move.step.outcome_check is not OutcomeCheck.NOBODY_KNOWS or name not in self.doubts
             )
             assert known, "what may have happened is not forgotten"
-        if move.act is Act.GIVE_UP:
+        if move.act is Act.DECLARE_STUCK:
             assert name in self.doubts, "nobody gives up what is known"
 
     def check_record(self, before, record):
@@ -428,13 +428,13 @@ class Life:
                 assert progress.cause
                 assert not self.out, "it has ended, and a call of it is out"
                 left = [n for n in self.held if plan.steps[n].kind is not StepKind.RETRIABLE]
-                assert not [n for n in left if plan.steps[n].undoes], "an orphan"
+                assert not [n for n in left if plan.steps[n].has_undo], "an orphan"
                 assert not [n for n in left if plan.steps[n].kind is StepKind.PIVOT], "a split end"
                 unsure = [plan.steps[n] for n in self.doubts]
                 unsure = [
                     s
                     for s in unsure
-                    if s.outcome_check is OutcomeCheck.NOBODY_KNOWS and not s.undoes
+                    if s.outcome_check is OutcomeCheck.NOBODY_KNOWS and not s.has_undo
                 ]
                 assert not [s for s in unsure if s.kind is StepKind.COMPENSATABLE], (
                     "an honest unknown"

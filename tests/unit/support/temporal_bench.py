@@ -14,8 +14,8 @@ from tenure.adapters.engine.temporal.messages import ActivityInput, Answer, DueM
 from tenure.adapters.engine.temporal.payloads import CONVERTER
 from tenure.app.operations import admission
 from tenure.app.operations.admission import OperationRequest
-from tenure.app.operations.claims import SingleClaims
 from tenure.app.operations.executor import Executor
+from tenure.app.operations.single_claims import SingleClaims
 from tenure.app.plane import Plane
 from tenure.app.start_checks import prepare
 from tenure.core.endings import Absent, Done, NotYet, Waiting

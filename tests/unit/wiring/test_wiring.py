@@ -12,7 +12,7 @@ from tenure.adapters.engine import temporal
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import OperationRequest
-from tenure.app.operations.claims import SingleClaims
+from tenure.app.operations.single_claims import SingleClaims
 from tenure.core.errors import Invalid, StoreLocked
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan

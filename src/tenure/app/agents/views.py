@@ -196,7 +196,7 @@ def preview_plan(
                 plane.id, tenant=row.tenant, agent=row.uid,
                 generation=row.generation + 1, slot=step.slot, name=step.name,
             ).text  # fmt: skip
-        undo = "call" if step.undoes else str(step.undo or "")
+        undo = "call" if step.has_undo else str(step.undo or "")
         steps.append(PlannedStep(step.name, str(step.kind), undo, step.slot, key))
     return plan, steps
 

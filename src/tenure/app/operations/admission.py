@@ -137,7 +137,7 @@ async def submit(plane: OperationsPlane, request: OperationRequest, admit: Admit
             generation=admission.generation,
             input=subject.read_input(plan.name, stored),
             plan=plan,
-            plane=plane.id,
+            plane_id=plane.id,
             subject=subject,
         )
         worker = plane.engine.worker
@@ -151,7 +151,7 @@ async def submit(plane: OperationsPlane, request: OperationRequest, admit: Admit
             message = f"{error} Whether operation {handle.id} was accepted is known then."
             raise type(error)(message) from None
         if refusal is None:
-            handle.progress.since = now
+            handle.progress.stage_since = now
             pending.apply_to(handle)
             for wake_hint in admission.wake_hints:
                 plane.engine.wake(wake_hint.operation, interrupt=wake_hint.interrupt)

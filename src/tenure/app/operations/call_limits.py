@@ -7,7 +7,7 @@ timer is set for the oldest.  A call costs two dictionary operations and no time
 import asyncio
 from typing import Any
 
-Calling = asyncio.Task[Any]
+CallTask = asyncio.Task[Any]
 CANCEL_SECONDS = 1.0
 """How long a call may take to end after it was cancelled."""
 
@@ -16,12 +16,12 @@ class CallLimits:
     """Cancels the tasks of calls and remembers why, to tell a limit from a shutdown."""
 
     def __init__(self) -> None:
-        self._ends: dict[float, dict[Calling, float]] = {}
+        self._ends: dict[float, dict[CallTask, float]] = {}
         self._timers: set[float] = set()
-        self._why: dict[Calling, tuple[str, float]] = {}
+        self._why: dict[CallTask, tuple[str, float]] = {}
         """Why a task was stopped, and when."""
 
-    def begin(self, task: Calling, seconds: float) -> None:
+    def begin(self, task: CallTask, seconds: float) -> None:
         """Start to time a call of this task."""
         loop = task.get_loop()
         if seconds not in self._timers:
@@ -30,18 +30,18 @@ class CallLimits:
             loop.call_later(seconds, self._expire, loop, seconds)
         self._ends[seconds][task] = loop.time() + seconds
 
-    def end(self, task: Calling, seconds: float) -> str:
+    def end(self, task: CallTask, seconds: float) -> str:
         """End the timing; returns why the call was stopped, or an empty string."""
         del self._ends[seconds][task]
         return self._why.pop(task, ("", 0.0))[0] if self._why else ""
 
-    def stop(self, task: Calling, why: str) -> None:
+    def stop(self, task: CallTask, why: str) -> None:
         """Cancel the call of this task, unless it is being cancelled already."""
         if task not in self._why:
             self._why[task] = why, task.get_loop().time()
             task.cancel()
 
-    def ignores_cancellation(self, task: Calling) -> bool:
+    def ignores_cancellation(self, task: CallTask) -> bool:
         """Whether the call still runs, although it was cancelled a while ago."""
         stopped = self._why.get(task)
         return stopped is not None and task.get_loop().time() - stopped[1] > CANCEL_SECONDS

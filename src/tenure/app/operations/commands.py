@@ -66,7 +66,7 @@ def build_compensation(
 ) -> PendingChange | None:
     """The change that starts to undo the operation; None if its pivot has begun."""
     unclaimed = handle.state is OperationState.PENDING
-    if not unclaimed and saga.past_pivot(handle.plan, handle.progress):
+    if not unclaimed and saga.pivot_begun(handle.plan, handle.progress):
         return None
     entry_body = {**body, "unclaimed": True} if unclaimed else body
     return build_entry(handle, EntryKind.COMPENSATING, "", entry_body, now)
@@ -132,7 +132,7 @@ async def adopt(
 
     def decide(handle: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(handle, step)
-        if handle.progress.compensating_at is not None and handle.plan.steps[step].undoes:
+        if handle.progress.compensating_at is not None and handle.plan.steps[step].has_undo:
             message = f"operation {handle.id} is being undone; use mark-absent or abandon"
             raise Conflict(message, code=ConflictCode.COMPENSATING, holder=handle.id)
         intents = decisions.adopt(handle.intents[step], caller.principal)

@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 
 from tenure.app.operations.call_limits import CallLimits
 from tenure.app.operations.entry_change import PendingChange, build_outcome
-from tenure.app.operations.handle import Calls, OperationHandle, load_handle, stored_input_of
+from tenure.app.operations.handle import CallTasks, OperationHandle, load_handle, stored_input_of
 from tenure.app.operations.tombstones import renew_tombstones
 from tenure.core import saga
 from tenure.core.endings import Absent, Done, Ending, NotYet, PerformedMove, Waiting, error_text
@@ -30,7 +30,7 @@ from tenure.core.errors import (
     StoreError,
     Unavailable,
 )
-from tenure.core.moves import DO, FORGET, GIVE_UP, UNDO, Move, Moves
+from tenure.core.moves import COUNT_UNDONE, DECLARE_STUCK, DO, UNDO, Move, Moves
 from tenure.core.plan import Step, StepFunction
 from tenure.core.progress import Signals
 from tenure.core.records.operation import OperationRecord
@@ -52,7 +52,7 @@ class Executor:
 
     def __init__(
         self,
-        plane: str,
+        plane_id: str,
         *,
         store: Store,
         entropy: Entropy,
@@ -67,7 +67,7 @@ class Executor:
         performed; it may not raise.
         """
         self._observe = observe
-        self._plane = plane
+        self._plane_id = plane_id
         self._store, self._now = store, store.now
         self._entropy = entropy
         self._catalogue = catalogue
@@ -78,7 +78,7 @@ class Executor:
     async def load(self, operation_id: str, token: int) -> OperationHandle | None:
         """Read an operation; None if it has ended.  StaleToken if this token no longer holds it."""
         handle = await _retry_read(
-            lambda: load_handle(self._store, self._catalogue, self._plane, operation_id)
+            lambda: load_handle(self._store, self._catalogue, self._plane_id, operation_id)
         )
         if handle is None or handle.token != token:
             raise StaleToken(operation_id)
@@ -109,8 +109,10 @@ class Executor:
     ) -> Coroutine[None, None, None]:
         """Perform one move and write its outcome; the step counts as busy from this call on."""
         handle.intents[move.step.name].busy = True
-        if handle.progress.stuck and handle.lock is None:  # older undos go on beside a stuck one
-            handle.lock = asyncio.Lock()
+        if (
+            handle.progress.stuck and handle.entry_mutex is None
+        ):  # older undos go on beside a stuck one
+            handle.entry_mutex = asyncio.Lock()
         return self._perform(handle, move, task)
 
     async def _perform(
@@ -125,11 +127,11 @@ class Executor:
         ending: object = None
         lock: asyncio.Lock | None = None
         try:
-            if act is not GIVE_UP and act is not FORGET:  # those are decisions: no call
+            if act is not DECLARE_STUCK and act is not COUNT_UNDONE:  # those are decisions: no call
                 ending = await self._call(handle, move, task or _this_task(), started_at)
             end = ending if type(ending) is Done else _check_ending(ending)
-            if handle.lock is not None:  # several moves of it may end at the same time
-                lock = await _acquire(handle.lock)
+            if handle.entry_mutex is not None:  # several moves of it may end at the same time
+                lock = await _acquire(handle.entry_mutex)
             if self._observe is not None:
                 self._report(handle, move, end, started_at)
             token, existing_tombstones = handle.intents[step.name].token, _NO_TOMBSTONES
@@ -242,7 +244,7 @@ class Executor:
             intent.attempts,
             handle.id,
             started_at,
-            progress.since,
+            progress.stage_since,
             self._api,
         )
 
@@ -289,7 +291,7 @@ def _function(move: Move) -> StepFunction:
     return cast(StepFunction, step.undo if act is UNDO else step.inspect)
 
 
-def _without(calls: Calls, task: "asyncio.Task[None]") -> Calls:
+def _without(calls: CallTasks, task: "asyncio.Task[None]") -> CallTasks:
     return tuple(other for other in calls if other is not task)
 
 

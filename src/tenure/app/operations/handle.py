@@ -22,7 +22,7 @@ from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Store
 from tenure.ports.subject import PLAIN_SUBJECT, Subject
 
-Calls = tuple["asyncio.Task[None]", ...]
+CallTasks = tuple["asyncio.Task[None]", ...]
 decode = msgspec.json.decode
 _ENDED = {IntentState.PRESENT: "done", IntentState.BURNED: "undone"}
 # The members of an enum by their values: calling the enum takes ten times as long.
@@ -45,9 +45,9 @@ class OperationHandle:
     """An open operation in memory; a waiting operation is only rows, so its handle is dropped."""
 
     __slots__ = (
-        "agent", "calls", "due_at", "event_sequence", "generation", "id", "input", "intents",
-        "journal_length", "lock", "plan", "plan_name", "plane", "progress", "revision", "state",
-        "stem", "subject", "tenant", "token", "worker",
+        "agent", "calls", "due_at", "entry_mutex", "event_sequence", "generation", "id", "input",
+        "intents", "journal_length", "plan", "plan_name", "plane_id", "progress", "revision",
+        "state", "stem", "subject", "tenant", "token", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -60,7 +60,7 @@ class OperationHandle:
         generation: int,
         input: Any,  # noqa: A002, ANN401
         plan: Plan,
-        plane: str,
+        plane_id: str,
         subject: Subject = PLAIN_SUBJECT,
     ) -> None:
         self.id = id
@@ -70,7 +70,7 @@ class OperationHandle:
         self.generation = generation
         self.input = input
         self.plan = plan
-        self.plane = plane
+        self.plane_id = plane_id
         self.subject = subject
         self.stem = ""
         """The common part of the keys of this operation, once one was made."""
@@ -84,9 +84,9 @@ class OperationHandle:
         self.worker = ""
         self.state = OperationState.PENDING
         self.due_at: float | None = 0.0
-        self.calls: Calls = ()
+        self.calls: CallTasks = ()
         """The tasks in which a do or an inspect is calling a provider."""
-        self.lock = asyncio.Lock() if plan.parallel else None
+        self.entry_mutex = asyncio.Lock() if plan.parallel else None
         """Taken while one of several parallel steps records its outcome."""
 
     def update(self, row: OperationRecord) -> None:
@@ -164,19 +164,19 @@ class OperationHandle:
     def new_key(self, step: Step) -> str:
         """The key of the resource that this step will make."""
         if not self.stem:
-            self.stem = stem_of(self.plane, self.tenant, self.agent, self.generation)
+            self.stem = stem_of(self.plane_id, self.tenant, self.agent, self.generation)
         return key_text(self.stem, step.slot, step.name)
 
     def key_of(self, step: Step) -> ResourceKey:
         """The key of the resource that this step makes, as its intent stores it."""
         name = step.name
         text = self.intents[name].key
-        parts = text, self.plane, self.tenant, self.agent, self.generation, step.slot, name
+        parts = text, self.plane_id, self.tenant, self.agent, self.generation, step.slot, name
         return tuple.__new__(ResourceKey, parts)  # its own constructor takes twice as long
 
 
 async def load_handle(
-    store: Store, catalogue: Catalogue, plane: str, operation: str, *, read_only: bool = False
+    store: Store, catalogue: Catalogue, plane_id: str, operation: str, *, read_only: bool = False
 ) -> OperationHandle | None:
     """One operation as it stands in the store; None if there is no such operation.
 
@@ -201,7 +201,7 @@ async def load_handle(
         generation=row.generation,
         input={},
         plan=plan,
-        plane=plane,
+        plane_id=plane_id,
         subject=catalogue.subject_of(row.plan_name),
     )
     handle.update(row)

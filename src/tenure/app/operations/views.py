@@ -156,7 +156,7 @@ def _steps_of_new(plan: Plan) -> tuple[StepView, ...]:
             str(step.kind),
             None if number else IntentState.INTENDED,
             slot=step.slot,
-            has_undo=step.undoes,
+            has_undo=step.has_undo,
         )
         for number, stage in enumerate(plan.stages)
         for step in stage
@@ -169,7 +169,7 @@ def _step(handle: OperationHandle, name: str) -> StepView:
     kind = str(planned.kind)
     intent = handle.intents.get(name)
     if intent is None:
-        return StepView(name, kind, None, slot=planned.slot, has_undo=planned.undoes)
+        return StepView(name, kind, None, slot=planned.slot, has_undo=planned.has_undo)
     return StepView(
         name,
         kind,
@@ -183,5 +183,5 @@ def _step(handle: OperationHandle, name: str) -> StepView:
         slot=planned.slot,
         waiting_on=(intent.waiting_on or "").partition(":")[2],
         result=handle.progress.done.get(name),
-        has_undo=planned.undoes,
+        has_undo=planned.has_undo,
     )

@@ -79,14 +79,6 @@ def table_of(record: type[tuple[Any, ...]]) -> RecordTable:
     return table
 
 
-def record_named(table: str) -> type[tuple[Any, ...]]:
-    """The record type of the table of this name; Defect if no record type says of it."""
-    records = [record for record, one in _TABLES.items() if one.name == table]
-    if not records:
-        raise Defect(f"{table!r} is not a table with a record; nothing was read or written.")
-    return max(records, key=lambda record: len(_TABLES[record].columns))
-
-
 def key_of(row: tuple[Any, ...]) -> tuple[str | int, ...]:
     """The key of this row."""
     return tuple(row[: len(_TABLES[type(row)].key)])

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Generic
 
-from tenure.ports.engine import L
+from tenure.ports.engine import Handle
 
 
-class ActiveOperation(Generic[L]):
+class ActiveOperation(Generic[Handle]):
     """An operation that a task is executing."""
 
     __slots__ = ("handle", "is_released", "needs_refresh", "running", "task", "token", "wake_event")
 
-    def __init__(self, token: int, handle: L | None) -> None:
+    def __init__(self, token: int, handle: Handle | None) -> None:
         """`token` is the fence token of the claim; `handle` is None until the operation is read."""
         self.token = token
         self.handle = handle

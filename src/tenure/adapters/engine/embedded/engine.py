@@ -29,7 +29,7 @@ from tenure.core.records.plane import LeaseRecord
 from tenure.core.retry import HALTED_OPERATION
 from tenure.ports import lease_rows
 from tenure.ports.clock import Clock
-from tenure.ports.engine import L, MoveExecutor
+from tenure.ports.engine import Handle, MoveExecutor
 from tenure.ports.entropy import Entropy
 from tenure.ports.operation_rows import release_operation
 from tenure.ports.store import Change, Drop, Is, Put, Queue, Store, WakeHint
@@ -40,12 +40,12 @@ CANCEL_GRACE_SECONDS = 1.0
 """How long the engine waits for a cancelled call to end before it goes on without it."""
 
 
-class EmbeddedEngine(Generic[L]):
+class EmbeddedEngine(Generic[Handle]):
     """Executes the operations that it has claimed; implements `tenure.ports.engine.Engine`."""
 
     def __init__(
         self,
-        executor: MoveExecutor[L],
+        executor: MoveExecutor[Handle],
         *,
         store: Store,
         clock: Clock,
@@ -59,8 +59,8 @@ class EmbeddedEngine(Generic[L]):
         self._entropy = entropy
         self._settings = settings or EngineSettings()
         self._worker = ""
-        self._active: dict[str, ActiveOperation[L]] = {}
-        self._ready: OrderedDict[str, tuple[int, L | None]] = OrderedDict()
+        self._active: dict[str, ActiveOperation[Handle]] = {}
+        self._ready: OrderedDict[str, tuple[int, Handle | None]] = OrderedDict()
         self._waiting_tokens: dict[str, int] = {}
         """The fence tokens of waiting operations."""
         self._halted_until: dict[str, float] = {}
@@ -198,7 +198,7 @@ class EmbeddedEngine(Generic[L]):
             await self._store.commit(Change("", (guard,), (nobody,), wake_hint=wake_hint))
             del self._halted_until[operation]
 
-    def _halt(self, operation: str, active: ActiveOperation[L]) -> None:
+    def _halt(self, operation: str, active: ActiveOperation[Handle]) -> None:
         """Stop executing it after a defect; each further defect doubles the retry delay."""
         if active.is_released:
             return
@@ -296,7 +296,7 @@ class EmbeddedEngine(Generic[L]):
 
     # --- calls from outside ----------------------------------------------------------------------
 
-    def execute(self, handle: L) -> None:
+    def execute(self, handle: Handle) -> None:
         """Move an operation that was just accepted, if it was accepted for this worker."""
         if handle.worker and not self._has(handle.id):
             self._activate(handle.id, handle.token, handle)
@@ -357,7 +357,7 @@ class EmbeddedEngine(Generic[L]):
         """Activate a waiting operation: its time has come, or something was recorded for it."""
         self._activate(operation, self._waiting_tokens[operation], None)
 
-    def _activate(self, operation: str, token: int, handle: L | None) -> None:
+    def _activate(self, operation: str, token: int, handle: Handle | None) -> None:
         """Make a claimed operation active, or ready if the concurrency limit is reached.
 
         If an older task of it is still running, that task is cancelled and ends first.
@@ -389,7 +389,7 @@ class EmbeddedEngine(Generic[L]):
             if wake_at is not None:
                 self._timers.set(operation, wake_at)
 
-    async def _run(self, operation: str, active: ActiveOperation[L]) -> None:
+    async def _run(self, operation: str, active: ActiveOperation[Handle]) -> None:
         """Execute one operation until it ends, waits or is lost; then start one that is ready."""
         moves_left: Moves | None = None
         executor, load = self._executor, self._unknown_plans.load
@@ -437,7 +437,7 @@ class EmbeddedEngine(Generic[L]):
             operation, (token, handle) = self._ready.popitem(last=False)
             self._activate(operation, token, handle)
 
-    def _wait_or_notify(self, operation: str, handle: L, moves_left: Moves) -> None:
+    def _wait_or_notify(self, operation: str, handle: Handle, moves_left: Moves) -> None:
         """Let an open operation without a move wait; notify waiters if it ended or is stuck."""
         state = handle.state
         if state not in OPERATION.final:
@@ -446,7 +446,7 @@ class EmbeddedEngine(Generic[L]):
             self._waiters.notify(operation, state)
 
     async def _perform_concurrently(
-        self, active: ActiveOperation[L], handle: L, first: tuple[Move, ...]
+        self, active: ActiveOperation[Handle], handle: Handle, first: tuple[Move, ...]
     ) -> None:
         """Perform several moves concurrently until none is running."""
         wake_event = active.wake_event = asyncio.Event()

@@ -8,23 +8,23 @@ from typing import Generic
 
 from tenure.core.errors import PlanUnknown
 from tenure.core.operation import OPERATION, IntentState, OperationState, OperationTrigger
-from tenure.ports.engine import L, MoveExecutor
+from tenure.ports.engine import Handle, MoveExecutor
 from tenure.ports.operation_rows import release_operation
 from tenure.ports.store import Change, Is, LoadedOperation, Store, WakeHint
 
 log = logging.getLogger("tenure.engine")
 
 
-class UnknownPlans(Generic[L]):
+class UnknownPlans(Generic[Handle]):
     """The plans that this process cannot perform, found while loading operations."""
 
-    def __init__(self, executor: MoveExecutor[L], store: Store) -> None:
+    def __init__(self, executor: MoveExecutor[Handle], store: Store) -> None:
         self._executor = executor
         self._store = store
         self.plans: list[str] = []
         """Digests of plans whose operations are left to other workers."""
 
-    async def load(self, operation: str, token: int, worker: str) -> L | None:
+    async def load(self, operation: str, token: int, worker: str) -> Handle | None:
         """Read an operation; None if it has ended, or its plan is unknown and it was released."""
         try:
             return await self._executor.load(operation, token)

@@ -35,7 +35,7 @@ from tenure.core.moves import Move
 from tenure.core.operation import ENDED_OR_STUCK, OperationState
 from tenure.core.records.operation import OperationRecord
 from tenure.core.retry import TEMPORAL_UNKNOWN_PLAN
-from tenure.ports.engine import Claims, L, MoveExecutor
+from tenure.ports.engine import Claims, Handle, MoveExecutor
 from tenure.ports.store import Store
 
 log = logging.getLogger("tenure.engine")
@@ -60,13 +60,13 @@ class OperationUnknown(Exception):
         )
 
 
-class Activities(Generic[L]):
+class Activities(Generic[Handle]):
     """The activities of one engine."""
 
     def __init__(
         self,
-        executor: MoveExecutor[L],
-        claims: Claims[L],
+        executor: MoveExecutor[Handle],
+        claims: Claims[Handle],
         *,
         store: Store,
         idle_worker: str,
@@ -84,9 +84,9 @@ class Activities(Generic[L]):
         self._idle_worker = idle_worker
         self._on_settled = on_settled
         self._on_failure = on_failure
-        self._in_flight: dict[asyncio.Future[None], L] = {}
+        self._in_flight: dict[asyncio.Future[None], Handle] = {}
         """Moves that are being performed here."""
-        self._cache: StickyCache[L] = StickyCache(monotonic)
+        self._cache: StickyCache[Handle] = StickyCache(monotonic)
         self._logged_unknown: set[str] = set()
         """Errors about unknown plans and operations that were logged; each is logged once."""
         self._is_dropped = False
@@ -95,7 +95,7 @@ class Activities(Generic[L]):
         """Return the activities that a worker registers."""
         return [self.move, self.load, self.cancel, self.rest]
 
-    def cache(self, handle: L) -> None:
+    def cache(self, handle: Handle) -> None:
         """Cache an accepted operation, so that its first move need not read it."""
         self._cache.put(handle, "")
 
@@ -176,7 +176,7 @@ class Activities(Generic[L]):
     # --- implementations -------------------------------------------------------------------------
 
     async def _move(self, task: ActivityInput) -> Answer:
-        handle: L | None
+        handle: Handle | None
         cached = self._cache.take(task.operation, task.token, task.cache_key)
         cached = cached if _nothing_was_called() else None
         try:
@@ -197,7 +197,7 @@ class Activities(Generic[L]):
         status = "" if move is None else first_line(handle.describe_step(task.step))
         return replace(self._answer_with_moves(handle), step_status=status)
 
-    async def _load_with_move(self, task: ActivityInput) -> tuple[L | None, Move | None]:
+    async def _load_with_move(self, task: ActivityInput) -> tuple[Handle | None, Move | None]:
         """The stored operation, and the requested move if it still has to be performed."""
         handle = await self._executor.load(task.operation, task.token)
         if handle is None or _nothing_was_called():
@@ -208,17 +208,17 @@ class Activities(Generic[L]):
         handle = await self._claims.raise_token(handle, task.step, token)
         return handle, None if handle is None else self._current_move(handle, task.step)
 
-    def _requested_move(self, handle: L, task: ActivityInput) -> Move | None:
+    def _requested_move(self, handle: Handle, task: ActivityInput) -> Move | None:
         """The requested move, if it is still the current one; else None."""
         move = self._current_move(handle, task.step)
         same = move and move.act == task.act and handle.token_of(task.step) == task.fence
         return move if same else None
 
-    def _current_move(self, handle: L, step: str) -> Move | None:
+    def _current_move(self, handle: Handle, step: str) -> Move | None:
         """The current move of this step, if it has one."""
         return next((m for m in self._executor.moves(handle).now if m.step.name == step), None)
 
-    async def _perform(self, handle: L, move: Move) -> None:
+    async def _perform(self, handle: Handle, move: Move) -> None:
         """Perform the move; a cancel of the activity interrupts the call and awaits its end."""
         performing = asyncio.ensure_future(self._executor.perform(handle, move))
         self._in_flight[performing] = handle
@@ -241,7 +241,7 @@ class Activities(Generic[L]):
 
     async def _load(self, task: ActivityInput) -> Answer:
         try:
-            handle: L | None = None
+            handle: Handle | None = None
             if task.token:
                 handle = await self._executor.load(task.operation, task.token)
             if task.token == 0 or (handle is not None and handle.worker == self._idle_worker):
@@ -278,7 +278,7 @@ class Activities(Generic[L]):
             return Answer(handle.state, handle.token, handle.revision, ends_run=True, reason=reason)
         return answer
 
-    def _describe_rest(self, handle: L) -> str:
+    def _describe_rest(self, handle: Handle) -> str:
         """Until when a stuck operation rests."""
         at = self._executor.moves(handle).wake_at
         if at is None:
@@ -317,7 +317,7 @@ class Activities(Generic[L]):
             raise OperationUnknown(task.operation)
         return row
 
-    def _answer_with_moves(self, handle: L) -> Answer:
+    def _answer_with_moves(self, handle: Handle) -> Answer:
         """The operation's current moves, and the time of its next ones."""
         answer = answer_of(self._executor, handle, self._store.now())
         if handle.state in ENDED_OR_STUCK:
@@ -354,7 +354,7 @@ def _application_error(error: BaseException, **options: Any) -> ApplicationError
     return ApplicationError(text, type=type(error).__name__, **options)
 
 
-def answer_of(executor: MoveExecutor[L], handle: L, now: float) -> Answer:
+def answer_of(executor: MoveExecutor[Handle], handle: Handle, now: float) -> Answer:
     """Convert the saga's decision on this operation to an answer."""
     moves = executor.moves(handle)
     wait_seconds, moves_after_wait = None, []
@@ -380,7 +380,7 @@ def first_line(text: str) -> str:
     return first if is_short else f"{first[:SUMMARY_CHARACTERS_MAX]}…"
 
 
-def _due_moves(handle: L, moves: Sequence[Move]) -> list[DueMove]:
+def _due_moves(handle: Handle, moves: Sequence[Move]) -> list[DueMove]:
     return [DueMove(m.step.name, m.act, handle.token_of(m.step.name)) for m in moves]
 
 

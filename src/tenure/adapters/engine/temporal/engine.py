@@ -33,7 +33,7 @@ from tenure.core.records.operation import OperationRecord
 from tenure.core.records.plane import LeaseRecord
 from tenure.ports import lease_rows
 from tenure.ports.clock import Clock
-from tenure.ports.engine import Claims, L, MoveExecutor
+from tenure.ports.engine import Claims, Handle, MoveExecutor
 from tenure.ports.entropy import Entropy
 from tenure.ports.store import Change, Queue, Store
 
@@ -55,13 +55,13 @@ STICKY_TIMEOUT = timedelta(seconds=5)
 """How long a run waits for the worker that has it in memory before another replays it."""
 
 
-class TemporalEngine(Generic[L]):
+class TemporalEngine(Generic[Handle]):
     """Executes operations through Temporal, as `tenure.ports.engine.Engine` promises."""
 
     def __init__(
         self,
-        executor: MoveExecutor[L],
-        claims: Claims[L],
+        executor: MoveExecutor[Handle],
+        claims: Claims[Handle],
         *,
         store: Store,
         clock: Clock,
@@ -74,7 +74,7 @@ class TemporalEngine(Generic[L]):
         self._clock = clock
         self._entropy = entropy
         self._settings = settings or TemporalSettings()
-        self._activities: Activities[L] = Activities(
+        self._activities: Activities[Handle] = Activities(
             executor,
             claims,
             store=store,
@@ -301,7 +301,7 @@ class TemporalEngine(Generic[L]):
 
     # --- operations ------------------------------------------------------------------------------
 
-    def execute(self, handle: L) -> None:
+    def execute(self, handle: Handle) -> None:
         """Start a run for a newly accepted operation; if this fails, the run starter does so."""
         if handle.worker or not self._open:
             return

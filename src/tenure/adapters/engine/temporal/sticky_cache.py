@@ -11,34 +11,34 @@ reading and recording.
 from collections.abc import Callable
 from typing import Generic, NamedTuple
 
-from tenure.ports.engine import L
+from tenure.ports.engine import Handle
 
 ENTRIES_MAX = 1_000
 ENTRY_TTL_SECONDS = 5.0
 """Less than the heartbeat timeout: a worker that counted as lost reads the operation again."""
 
 
-class CacheEntry(NamedTuple, Generic[L]):
+class CacheEntry(NamedTuple, Generic[Handle]):
     """An operation, its cache key, and when it was cached."""
 
-    handle: L
+    handle: Handle
     cache_key: str
     at: float
 
 
-class StickyCache(Generic[L]):
+class StickyCache(Generic[Handle]):
     """Operations between two moves; each entry is returned at most once."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._entries: dict[str, CacheEntry[L]] = {}
+        self._entries: dict[str, CacheEntry[Handle]] = {}
         """By operation id, oldest first."""
 
     def __len__(self) -> int:
         """Return the number of entries."""
         return len(self._entries)
 
-    def put(self, handle: L, cache_key: str) -> None:
+    def put(self, handle: Handle, cache_key: str) -> None:
         """Cache an operation until it is taken; an earlier entry of it is replaced."""
         now = self._monotonic()
         self._evict(now)
@@ -54,7 +54,7 @@ class StickyCache(Generic[L]):
                 return
             del self._entries[oldest]
 
-    def take(self, operation: str, token: int, cache_key: str) -> L | None:
+    def take(self, operation: str, token: int, cache_key: str) -> Handle | None:
         """Remove and return the operation that was cached with this token and key, or None."""
         entry = self._entries.pop(operation, None)
         if entry is None or self._monotonic() - entry.at > ENTRY_TTL_SECONDS:

@@ -7,7 +7,7 @@ from tenure.adapters.clock.system import SystemEntropy
 from tenure.adapters.engine.temporal.run_starter import RunStarter
 from tenure.app.operations import admission
 from tenure.app.operations.admission import OperationRequest
-from tenure.app.operations.claims import SingleClaims
+from tenure.app.operations.single_claims import SingleClaims
 from tenure.app.plane import Plane
 from tenure.app.start_checks import prepare
 from tenure.core.endings import Done

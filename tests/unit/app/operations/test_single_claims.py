@@ -10,8 +10,8 @@ from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.app.operations import admission, entry_change, reads
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import OperationRequest
-from tenure.app.operations.claims import SingleClaims
 from tenure.app.operations.executor import Executor
+from tenure.app.operations.single_claims import SingleClaims
 from tenure.app.plane import Plane
 from tenure.app.start_checks import prepare
 from tenure.core.endings import Done
