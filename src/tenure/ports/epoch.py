@@ -1,6 +1,7 @@
 """What a plane stores outside its database, so that it notices a restored older copy.
 
 The epoch is a number that rises with every restore.  Tokens of a smaller epoch are void.
+An agent has an epoch of its own, which counts how often it was closed: `AgentRecord.epoch`.
 """
 
 from collections.abc import Callable

@@ -26,7 +26,7 @@ class Presence(StrEnum):
     READY = "READY"
     BROKEN = "BROKEN"
     FOREIGN = "FOREIGN"
-    """A resource of another owner has this key; it is never adopted and never removed."""
+    """Another control plane has made the resource with this key; it is never adopted or removed."""
 
 
 class Observation(NamedTuple):
@@ -36,13 +36,13 @@ class Observation(NamedTuple):
     reference: Mapping[str, object] = {}
     """What `ensure` returned for it: data that later steps need, such as an address."""
     owner: str = ""
-    """The name of the control plane that made it, from its key."""
+    """The name of the control plane that made it, from its key; not an agent that owns another."""
     generation: int = 0
     """The generation of its key."""
 
 
 class OwnedResource(NamedTuple):
-    """One resource that is tagged with the name of our control plane."""
+    """One resource of our control plane: it is tagged with the name of the plane."""
 
     key: str
     """The text of its key."""

@@ -350,12 +350,12 @@ class Store(Protocol):
         ...
 
     async def list_living(
-        self, slot: str, owners: Sequence[tuple[str, int]], *, gone: str
+        self, slot: str, agent_generations: Sequence[tuple[str, int]], *, gone: str
     ) -> frozenset[str]:
         """Keys of a slot that agents hold or may hold, unless their state is `gone`.
 
-        `owners` are the agents by uid, each with the generation of the operation that intended
-        the key; the cost is one lookup for each of them, whatever else an agent has.
+        `agent_generations` are the agents by uid, each with the generation of the operation that
+        intended the key; the cost is one lookup for each of them, whatever else an agent has.
         """
         ...
 

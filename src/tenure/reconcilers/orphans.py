@@ -181,8 +181,8 @@ async def _compare(
 async def _collect_suspects(
     plane: Plane, slot: str, chunk: Sequence[OwnedResource], progress: _Progress
 ) -> None:
-    owners = [(one.agent, one.generation) for one in chunk]
-    living = await plane.store.list_living(slot, owners, gone=AgentState.DELETED)
+    agent_generations = [(one.agent, one.generation) for one in chunk]
+    living = await plane.store.list_living(slot, agent_generations, gone=AgentState.DELETED)
     progress.seen += len(chunk)
     for one in chunk:
         if one.key not in living:

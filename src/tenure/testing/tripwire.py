@@ -247,11 +247,11 @@ class WiredStore:
         )
 
     async def list_living(
-        self, slot: str, owners: Sequence[tuple[str, int]], *, gone: str
+        self, slot: str, agent_generations: Sequence[tuple[str, int]], *, gone: str
     ) -> frozenset[str]:
         """Cross."""
         return await self._read(
-            "store.list_living", lambda: self._inner.list_living(slot, owners, gone=gone)
+            "store.list_living", lambda: self._inner.list_living(slot, agent_generations, gone=gone)
         )
 
     async def list_open(

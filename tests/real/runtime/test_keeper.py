@@ -231,7 +231,7 @@ def test_a_tombstone_beats_a_keeper_that_starts_late(root, runtime):
     (root / "burned" / key().text).touch()
     printed = run(runtime.logs(key()))
     late = keep(home)
-    assert late.returncode == keeper.TOMBSTONE
+    assert late.returncode == keeper.BURNED_KEY
     assert run(runtime.logs(key())) == printed
     run(runtime.remove(key()))
     late = keep(home)

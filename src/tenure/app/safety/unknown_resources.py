@@ -39,8 +39,8 @@ async def remove_resource(
     slot, key = _subject(plane, row, tenant or caller.tenant)
     if row.resolved_at is not None:
         return findings.view(row)
-    owners = [(key.agent, key.generation)]
-    if key.text in await plane.store.list_living(slot, owners, gone=AgentState.DELETED):
+    agent_generations = [(key.agent, key.generation)]
+    if key.text in await plane.store.list_living(slot, agent_generations, gone=AgentState.DELETED):
         message = f"{slot} {key.text} is in our records now and belongs to an agent: not removed"
         raise Conflict(message, code=ConflictCode.RESOLVED, holder=finding)
     provider = plane.providers[slot]

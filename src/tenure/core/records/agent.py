@@ -31,7 +31,10 @@ class AgentRecord(NamedTuple):
     next: str | None
     """The operation that waits for the lock: it has closed the agent, or is queued; NULL: none."""
     epoch: int | None
-    """Raised whenever the agent is closed: whatever was issued under a smaller one is void."""
+    """Raised whenever the agent is closed: whatever was issued under a smaller one is void.
+
+    It counts the closings of this agent; the epoch of `tenure.ports.epoch` counts restores.
+    """
     parent: str | None
     """The uid of the agent that owns it; NULL: none does."""
     spec: str | None

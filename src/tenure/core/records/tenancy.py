@@ -54,7 +54,7 @@ class AuditRecord(NamedTuple):
 
 @row_of("tenancy", key=("tenant",))
 class TenancyRecord(NamedTuple):
-    """Settings of a tenant as a whole."""
+    """The one setting of a tenant as a whole; tokens, roles and quotas have their own records."""
 
     tenant: str
     """The tenant."""

@@ -66,7 +66,9 @@ class PathEndpoint:
             await _send(send, 204, ((b"allow", self._allow.encode()),), b"")
             return 204
         refusal = ProblemError("method_not_allowed", f"allowed: {self._allow}", allow=self._allow)
-        return await send_problem(send, problems.of_problem_error(refusal), bare=method == "HEAD")
+        return await send_problem(
+            send, problems.of_problem_error(refusal), without_body=method == "HEAD"
+        )
 
     async def _answer(self, route: Route, scope: Scope, receive: Receive, send: Send) -> int:
         with ExitStack() as until_sent:
@@ -76,7 +78,7 @@ class PathEndpoint:
         self, route: Route, scope: Scope, receive: Receive, send: Send, until_sent: ExitStack
     ) -> int:
         """Send the response; `until_sent` is closed after the last byte of it was sent."""
-        http_state, bare = self._http_state, scope["method"] == "HEAD"
+        http_state, without_body = self._http_state, scope["method"] == "HEAD"
         request = HttpRequest(http_state, scope, receive)
         try:
             refuse_repeated_headers(scope, request.headers)
@@ -91,23 +93,29 @@ class PathEndpoint:
             await read_request(route, request, scope["path_params"])
             value = await repeats.call(route, request)
         except ProblemError as refusal:
-            return await send_problem(send, problems.of_problem_error(refusal), bare=bare)
+            return await send_problem(
+                send, problems.of_problem_error(refusal), without_body=without_body
+            )
         except ClientDisconnected:
             return 499
         except TenureError as error:
             if isinstance(error, StoreError):
                 log.warning("%s %s: %s", route.method, route.path, error)
             answer = problems.of_error(error) or self._unforeseen(route, error)
-            return await send_problem(send, answer, bare=bare)
+            return await send_problem(send, answer, without_body=without_body)
         except CommitUnknown as error:
             log.critical("%s %s: %s", route.method, route.path, error)
             http_state.stop_after_unknown_commit(error)
-            return await send_problem(send, problems.of_lost_commit(error), bare=bare)
+            return await send_problem(
+                send, problems.of_lost_commit(error), without_body=without_body
+            )
         except Exception as error:  # noqa: BLE001 (the caller gets a response in any case)
-            return await send_problem(send, self._unforeseen(route, error), bare=bare)
+            return await send_problem(
+                send, self._unforeseen(route, error), without_body=without_body
+            )
         if isinstance(value, Stream):
             return await value.write(send)
-        return await self._send_value(route, value, send, bare=bare)
+        return await self._send_value(route, value, send, without_body=without_body)
 
     def _unforeseen(self, route: Route, error: Exception) -> ProblemAnswer:
         """A bug of ours: the caller gets an id, the log gets the id and the traceback."""
@@ -116,7 +124,7 @@ class PathEndpoint:
         log.error("%s %s failed; error id %s", route.method, route.path, error_id, exc_info=error)
         return problems.problem("internal", f"look for {error_id} in the log")
 
-    async def _send_value(self, route: Route, value: Any, send: Send, *, bare: bool) -> int:  # noqa: ANN401 (the Struct that the route declares)
+    async def _send_value(self, route: Route, value: Any, send: Send, *, without_body: bool) -> int:  # noqa: ANN401 (the Struct that the route declares)
         status = route.status
         headers: Headers = ()
         if isinstance(value, Reply):
@@ -126,7 +134,7 @@ class PathEndpoint:
         else:
             body, kind = (b"", JSON) if value is None else (encode(value), JSON)
         length = (b"content-length", b"%d" % len(body))
-        await _send(send, status, (kind, length, *headers), b"" if bare else body)
+        await _send(send, status, (kind, length, *headers), b"" if without_body else body)
         return status
 
 
@@ -140,7 +148,7 @@ def _pause_reason(pause: Pause) -> str:
     )
 
 
-async def send_problem(send: Send, answer: ProblemAnswer, *, bare: bool = False) -> int:
+async def send_problem(send: Send, answer: ProblemAnswer, *, without_body: bool = False) -> int:
     """Send a problem as the response; return its status."""
     status = answer.problem.status
     body = encode(answer.problem)
@@ -149,7 +157,7 @@ async def send_problem(send: Send, answer: ProblemAnswer, *, bare: bool = False)
         headers += (CHALLENGE,)
     if status in {408, 413}:  # the rest of the body is not read
         headers += ((b"connection", b"close"),)
-    await _send(send, status, headers, b"" if bare else body)
+    await _send(send, status, headers, b"" if without_body else body)
     return status
 
 

@@ -244,8 +244,8 @@ def drain() -> Step:
 async def _close(call: Call) -> Ending:
     """Stop issuing tokens for the agent, and void those that were issued before.
 
-    Providers get two epochs for each epoch of the agent.  The odd one closes, so an opening of the
-    same operation that arrives after its undo changes nothing.
+    Providers get two epochs for each epoch of the agent; neither is the epoch of the plane.  The
+    odd one closes, so an opening of the same operation that arrives after its undo changes nothing.
     """
     values: VerbInput = call.input
     key, epoch = call.key, 2 * values.epoch + 1

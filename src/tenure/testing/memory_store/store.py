@@ -195,11 +195,11 @@ class MemoryStore:
         )
 
     async def list_living(
-        self, slot: str, owners: Sequence[tuple[str, int]], *, gone: str
+        self, slot: str, agent_generations: Sequence[tuple[str, int]], *, gone: str
     ) -> frozenset[str]:
         """Look at every operation of these agents."""
         self._use()
-        rows, wanted = self.tables.rows, set(owners)
+        rows, wanted = self.tables.rows, set(agent_generations)
         return frozenset(
             str(intent["key"])
             for (name,), row in rows["operation"].items()

@@ -81,7 +81,7 @@ class ClientRegistration(NamedTuple):
     """A valid registration: the key set, and the scopes (None: all that the spec allows)."""
 
     jwks: object
-    asked: str | None
+    requested_scopes: str | None
 
 
 def read_registration(metadata: Document, client: Row, *, update: bool) -> ClientRegistration:
@@ -108,12 +108,12 @@ def read_registration(metadata: Document, client: Row, *, update: bool) -> Clien
         raise Invalid("jwks_uri is not fetched: send jwks")
     if "jwks" not in metadata:
         raise Invalid("jwks is missing: a client proves itself by a key")
-    asked = metadata.get("scope")
-    if asked is None:
+    requested_scopes = metadata.get("scope")
+    if requested_scopes is None:
         return ClientRegistration(metadata["jwks"], None)
-    if not isinstance(asked, str):
+    if not isinstance(requested_scopes, str):
         raise Invalid("scope must be text")
-    scopes = _scopes(asked.split(" ") if asked else (), "scope")
+    scopes = _scopes(requested_scopes.split(" ") if requested_scopes else (), "scope")
     if not set(scopes) <= set(str(client["scopes"]).split()):
         raise Invalid("scope goes beyond what this client may have")
     return ClientRegistration(metadata["jwks"], " ".join(scopes))
@@ -124,8 +124,8 @@ def scopes_of(client: Row) -> tuple[str, ...]:
     ceiling = str(client["scopes"]).split()
     if client["asked"] is None:
         return tuple(ceiling)
-    asked = str(client["asked"]).split()
-    return tuple(scope for scope in ceiling if scope in asked)
+    requested_scopes = str(client["asked"]).split()
+    return tuple(scope for scope in ceiling if scope in requested_scopes)
 
 
 def audiences_of(client: Row, issuer: str) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ class Registrations:
             row = {
                 "jwks": json.dumps(keys),
                 "jwks_from": clients.BY_REGISTRATION,
-                "asked": registration.asked,
+                "asked": registration.requested_scopes,
             }
             until = self._resources.now() + PERMIT_SECONDS
             permit = self._permit(client_id, kind=REGISTRATION, token=token, until=until)

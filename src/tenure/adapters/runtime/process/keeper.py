@@ -3,7 +3,7 @@
 It holds the lock of its directory while it lives and starts the agent.  As a subreaper it is the
 parent of every orphan of the agent.  It bounds the log, records the exit code, and on SIGTERM ends
 the whole process tree (on SIGQUIT without the grace period).  It reads the file `orders`, which the
-provider has written, and starts nothing if the key's tombstone exists.
+provider has written, and starts nothing if the key's burn mark exists.
 
 It imports only modules of the standard library that load fast: `signal`, `socket`, `json` and
 `ctypes` would treble the start.  Nothing of Tenure is imported here.
@@ -32,7 +32,7 @@ PORTS = "ports"
 BURNED = "burned"
 PORT_FIRST, PORT_COUNT = 20_000, 12_768
 """Below the kernel's range of ports for outgoing connections."""
-ALREADY_LOCKED, TOMBSTONE, UNREADABLE, NO_DIRECTORY = 3, 4, 5, 6
+ALREADY_LOCKED, BURNED_KEY, UNREADABLE, NO_DIRECTORY = 3, 4, 5, 6
 """Exit codes of a keeper that has started no agent."""
 LOCK_TRIES = 60
 """A process that tests the lock has it for an instant: retry, 2 ms apart."""
@@ -226,7 +226,7 @@ class Keeper:
         return False
 
     def is_burned(self) -> bool:
-        """Whether the key has a tombstone."""
+        """Whether the key has a burn mark."""
         return os.path.exists(f"{self.root}/{BURNED}/{self.key}")
 
     def choose_port(self, config: LaunchConfig) -> int:
@@ -477,7 +477,7 @@ def main() -> int:
         if not keeper.take():
             return ALREADY_LOCKED
         if keeper.is_burned():
-            return TOMBSTONE
+            return BURNED_KEY
         with open(f"{directory}/{LAUNCH_FILE}", "rb") as file:
             config = LaunchConfig(file.read())
     except FileNotFoundError:  # removed while this keeper started

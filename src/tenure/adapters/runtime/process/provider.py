@@ -100,9 +100,9 @@ class ProcessRuntime:
 
     async def inspect(self, key: ResourceKey) -> Observation:
         """The presence that `status` gives, with reference, owner and generation."""
-        files = await self._call(self._root.inspect, key)
-        status = await self._status(files)
-        return Observation(status.presence, files.reference, files.owner, files.generation)
+        runtime = await self._call(self._root.inspect, key)
+        status = await self._status(runtime)
+        return Observation(status.presence, runtime.reference, runtime.owner, runtime.generation)
 
     async def remove(self, key: ResourceKey) -> None:
         """Burn the key, end the whole tree, delete its directory."""
@@ -150,9 +150,9 @@ class ProcessRuntime:
     async def wait_ready(self, key: ResourceKey, *, seconds: float) -> Status:
         """Poll until the agent is ready, broken, or `seconds` have passed."""
         started_at = inspected_at = self._clock.monotonic()
-        files = await self._call(self._root.inspect, key)
+        runtime = await self._call(self._root.inspect, key)
         while True:
-            status = await self._status(files)
+            status = await self._status(runtime)
             now = self._clock.monotonic()
             remaining = started_at + seconds - now
             if status.presence is not Presence.STARTING or remaining <= 0:
@@ -163,7 +163,7 @@ class ProcessRuntime:
             await self._clock.sleep(pause)
             if now - inspected_at > STATUS_CACHE_SECONDS:
                 inspected_at = now
-                files = await self._call(self._root.inspect, key)
+                runtime = await self._call(self._root.inspect, key)
 
     async def listens_at(self, key: ResourceKey, address: str) -> bool:
         """Whether the runtime's own processes listen at this address, as the kernel reports it."""
@@ -213,22 +213,22 @@ class ProcessRuntime:
         )
         return status._replace(message=message)
 
-    async def _status(self, files: RuntimeStatus) -> Status:
-        if files.presence is not Presence.STARTING:
-            return Status(files.presence, exit_code=files.exit_code, message=files.message)
-        health, answer = await ping(files.port, seconds=self._ping_seconds)
+    async def _status(self, runtime: RuntimeStatus) -> Status:
+        if runtime.presence is not Presence.STARTING:
+            return Status(runtime.presence, exit_code=runtime.exit_code, message=runtime.message)
+        health, answer = await ping(runtime.port, seconds=self._ping_seconds)
         match health:
             case Health.SILENT:
                 remedy = "the agent has to listen there, on $PORT, or its spec has to set `port`"
-                message = f"no process listens on port {files.port}: {remedy}"
+                message = f"no process listens on port {runtime.port}: {remedy}"
                 return Status(Presence.STARTING, message=message)
             case Health.ODD:
                 expected = 'with 200 and {"status": "Healthy"}'
-                message = f"port {files.port} does not answer GET /ping {expected}, but: {answer}"
+                message = f"port {runtime.port} does not answer GET /ping {expected}, but: {answer}"
                 return Status(Presence.STARTING, message=message)
             case Health.HEALTHY | Health.BUSY:
-                if not await self._call(proc.owns_port, files.keeper, files.port):
-                    message = f"another process listens on port {files.port}"
+                if not await self._call(proc.owns_port, runtime.keeper, runtime.port):
+                    message = f"another process listens on port {runtime.port}"
                     return Status(Presence.STARTING, message=message)
                 return Status(Presence.READY, busy=health is Health.BUSY)
 

@@ -1,7 +1,7 @@
 """The directory of one key: its owner, its launch file, the keeper's state and the agent's output.
 
     <root>/<zone>/<key>/   owner.json orders lock state.json keeper.err log.<offset> work/ bundle/
-    <root>/burned/<key>    the tombstone of a key: removed, stopped or refused
+    <root>/burned/<key>    the burn mark of a key: removed, stopped or refused
     <root>/ports/<port>    the key that has reserved this port
     <root>/logs/<key>/     the logs of the last removed runtimes
     <root>/trash/          directories that are being deleted

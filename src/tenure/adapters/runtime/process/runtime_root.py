@@ -1,8 +1,8 @@
 """All local runtimes below one directory.  Each call runs under the lock of its key.
 
 Everything here blocks and runs on a thread.  A process locks a key's directory before it changes
-it; a call that finds it locked raises `KeyBusy` and is repeated.  The tombstone of a key is written
-before its processes are ended.  A keeper checks for the tombstone after it has taken its lock and
+it; a call that finds it locked raises `KeyBusy` and is repeated.  The burn mark of a key is written
+before its processes are ended.  A keeper checks for the burn mark after it has taken its lock and
 before it starts the agent, so a late start never outlives a removal.
 """
 
@@ -33,9 +33,9 @@ from tenure.ports.provider import OwnedResource, Presence
 
 LOGS, TRASH = "logs", "trash"
 BURNS_PER_CLEANUP = 256
-"""Keys burned between two clean-ups of old tombstones."""
+"""Keys burned between two clean-ups of old burn marks."""
 BURNED_SECONDS = 7 * 86_400.0
-"""Age of a tombstone at its deletion; no call is delayed for a week."""
+"""Age of a burn mark at its deletion; no call is delayed for a week."""
 START_SECONDS = 10.0
 """How long a keeper may take to answer; the agent itself may take longer to be ready."""
 
@@ -201,11 +201,11 @@ class RuntimeRoot:
         return None
 
     def is_burned(self, key: ResourceKey) -> bool:
-        """Whether the key has a tombstone."""
+        """Whether the key has a burn mark."""
         return (self.root / keeper.BURNED / key.text).exists()
 
     def burn(self, key: ResourceKey) -> None:
-        """Write the tombstone and flush it."""
+        """Write the burn mark and flush it."""
         if self.is_burned(key):
             return
         directory = self.root / keeper.BURNED

@@ -145,10 +145,13 @@ class PostgresStore:
         return [_read(IntentRecord, row) for row in rows]
 
     async def list_living(
-        self, slot: str, owners: Sequence[tuple[str, int]], *, gone: str
+        self, slot: str, agent_generations: Sequence[tuple[str, int]], *, gone: str
     ) -> frozenset[str]:
         """Read the keys by the index of agents' operations."""
-        agents, generations = [one for one, _ in owners], [number for _, number in owners]
+        agents, generations = (
+            [one for one, _ in agent_generations],
+            [number for _, number in agent_generations],
+        )
         query = self._queries["list_living"]
         rows = await self._readers.fetch(query, slot, agents, generations, gone)
         return frozenset(str(row["key"]) for row in rows)

@@ -159,13 +159,17 @@ class SqliteStore:
         return self._list(IntentRecord, "list_resources", {"tenant": tenant, "agent": agent})
 
     async def list_living(
-        self, slot: str, owners: Sequence[tuple[str, int]], *, gone: str
+        self, slot: str, agent_generations: Sequence[tuple[str, int]], *, gone: str
     ) -> frozenset[str]:
         """Read the keys by the index of agents' operations, on a thread.
 
         The query returns one row, because the thread would wait for the GIL at each row.
         """
-        bindings = {"slot": slot, "owners": msgspec.json.encode(owners).decode(), "gone": gone}
+        bindings = {
+            "slot": slot,
+            "agent_generations": msgspec.json.encode(agent_generations).decode(),
+            "gone": gone,
+        }
         ((keys,),) = await self._read_on_thread(self._queries["list_living"], bindings)
         return frozenset(json.loads(keys))
 

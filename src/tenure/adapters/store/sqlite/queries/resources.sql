@@ -23,8 +23,8 @@ ORDER BY intent.operation, intent.step
 -- name: list_living
 -- A JSON list of a slot's keys by one of (agent, generation), unless they are burned or the state of their agent is :gone.
 SELECT json_group_array(intent.key)
-FROM json_each(:owners) AS owner
-JOIN operation ON operation.agent = owner.value ->> 0 AND operation.generation = owner.value ->> 1
+FROM json_each(:agent_generations) AS pair
+JOIN operation ON operation.agent = pair.value ->> 0 AND operation.generation = pair.value ->> 1
 JOIN intent ON intent.operation = operation.id
 LEFT JOIN agent ON agent.uid = operation.agent
 WHERE intent.slot = :slot
