@@ -55,7 +55,7 @@ def unknown_after_claim(
 
 
 _DUE_NOW: Columns = {"due_at": 0.0, "attempts": 0, "waiting_on": None}
-"""A poll changes these columns without a new revision, so all three are written."""
+"""All three are written, as a poll may have changed them since the read: it raises no revision."""
 
 
 def _is_due_now(intent: Intent) -> bool:

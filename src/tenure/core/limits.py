@@ -79,7 +79,10 @@ POLL_SECONDS_MIN = 0.001
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """The time limits of one step, in seconds from a journal entry; attempts are not counted."""
+    """The time limits of one step, in seconds from a journal entry.
+
+    Attempts are counted only if a step has no deadline and no undo (`FAILURES_MAX`).
+    """
 
     call_seconds: float = 30.0
     """The limit of one call; after it the outcome of the call is unknown."""

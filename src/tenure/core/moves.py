@@ -19,7 +19,7 @@ class Act(StrEnum):
     DECLARE_STUCK = "give_up"
     """The outcome of the call cannot be found out: the step becomes STUCK."""
     COUNT_UNDONE = "forget"
-    """The step counts as undone: its undo is `nothing`, and no call of it is running."""
+    """It counts as undone without a call: its undo is `nothing`, and no do of it is running."""
 
 
 # Module constants: before Python 3.12 reading an attribute of an enum takes ten times as long.

@@ -70,7 +70,7 @@ WEBHOOK_BREAKER: Final = RetryPolicy(
     30.0,
     30.0,
     factor=1.0,
-    purpose="A webhook endpoint that has failed several times in a row.",
+    purpose="A webhook endpoint that has failed five times in a row.",
 )
 DRIFT_REPAIR: Final = RetryPolicy(
     30.0,
@@ -102,7 +102,8 @@ POSTGRES_COMMIT: Final = RetryPolicy(
 RUNTIME_KEY: Final = RetryPolicy(
     0.001,
     0.05,
-    purpose="A call to the process runtime while another call uses the same key.",
+    purpose="A call to the process runtime while another call uses the same key. "
+    "First and cap also bound the polls of a runtime that starts.",
 )
 OPERATION_STREAM: Final = RetryPolicy(
     0.02,

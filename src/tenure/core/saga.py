@@ -14,7 +14,8 @@ with `tenure.core.decisions` they are all of the saga's rules:
 - Once the pivot is intended, only one thing starts compensation: the provider refuses the pivot,
   and no earlier call of the pivot can still arrive.
 - Deadlines are measured from journal entries, not in attempts.  A deadline takes effect only after
-  a call or an inspect that started later than the deadline.
+  a call or an inspect that started later than the deadline.  `Step.keeps_failing` is the exception:
+  it counts the failures of a step without a deadline.
 """
 
 from collections.abc import Iterator, Mapping
@@ -127,7 +128,7 @@ def _apply_other(new: Progress, kind: EntryKind, entry: JournalEntry) -> None:
 def steps_to_undo(plan: Plan, progress: Progress) -> Iterator[Step]:
     """The steps that compensation still waits for, newest stage first.
 
-    A step whose undo is `nothing` is among them until it is certain that no call of it is running.
+    A step whose undo is `nothing` is among them while a call of it may still be running.
     """
     newest, undone, done, refused = progress.stage, progress.undone, progress.done, progress.refused
     for stage, step in plan.undoable:

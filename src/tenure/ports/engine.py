@@ -58,7 +58,7 @@ class EngineOperation(Protocol):
 
     @property
     def error(self) -> str:
-        """Why it is stuck or is being undone; otherwise empty."""
+        """Why it is or was undone, and which steps are stuck and why; empty if neither is so."""
         ...
 
     def describe_step(self, step: str) -> str:

@@ -52,9 +52,10 @@ def _entry_update(key: tuple[tuple[str, ...], bool]) -> PreparedWrite:
 
 
 OPERATION_UPDATES = _PreparedWrites(_entry_update)
-"""The row of an operation whose journal gets an entry, by the other columns that the entry changes.
+"""Headers of the operation's row when its journal gets an entry.
 
-The second part of the key is whether a command makes the entry, and not a step with a token.
+The key has two parts: the columns that the entry changes besides `revision` and `updated_at`, and
+whether a command makes the entry.  The entry of a step also guards the token of the step's intent.
 """
 INTENT_UPDATES = _PreparedWrites(partial(PreparedWrite, "intent", STEP_KEY))
 """The row of an intent, by the columns that change."""

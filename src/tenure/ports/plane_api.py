@@ -78,6 +78,8 @@ class PlaneApi(Protocol):
     async def delete_owned(self, agent: str, operation: str) -> OwnedAgents:
         """Request the deletion of all agents, direct or indirect, that only this agent owns.
 
+        The grants, webhooks and sessions that only it owns end too.
+
         A second call for the same operation requests nothing new.
         """
         ...

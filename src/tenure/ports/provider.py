@@ -110,7 +110,7 @@ class Call(Struct, frozen=True, gc=False):
     token: int = 0
     """The fence token under which this call is made."""
     attempt: int = 0
-    """How many calls of this step have failed before this one."""
+    """How many calls of this step have failed in a row before this one."""
     operation: str = ""
     """The id of the operation."""
     now: float = 0.0

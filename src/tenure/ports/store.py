@@ -134,7 +134,8 @@ class PreparedGuard(NamedTuple):
 
     If `table` is the table of the write, it is the row that is written.  In another table, the key
     of the row begins with the first parameter; the parameters of the guard are the rest of that
-    key, then the values of `columns`.
+    key, then the values of `columns`.  Example: a write of `operation` (key `id`) guards the column
+    `token` of an intent (key `operation, step`); its parameters end with the step and the token.
     """
 
     table: str

@@ -1,10 +1,9 @@
 """Every open operation moves, waits or is reported.
 
-A stuck operation needs an operator and is reported until it is resolved.  An overdue operation,
-which
-was due long ago and has not moved since, is reported and woken.  An abandoned operation was
-reported in the commit that recorded its end; that finding stays open until none of its resources is
-left.  An operation whose records lie in the future is reported too: the clock was set back since,
+A stuck operation needs an operator and is reported until it is resolved.  An overdue operation was
+due long ago and has not moved since: it is reported and woken.  An abandoned operation was reported
+in the commit that recorded its end; that finding stays open until none of its resources is left.
+An operation whose journal entries lie in the future is reported too: the clock was set back since,
 and its deadlines come later by the same time.
 """
 

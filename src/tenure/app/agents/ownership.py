@@ -1,11 +1,11 @@
 """Edges: which agents and resources an agent owns, and whether an agent still has an open owner.
 
-An edge is written in the commit that creates its target, and dropped in the commit that ends it.
+An edge is written in the commit that creates its target, or later at a caller's request.
 
 An agent that nobody owns is a root.  As in a garbage collector, an agent is *reachable* if a chain
-of open owners leads to it from an open root.  An agent with owners is open only while it is
-reachable.  So the commit that closes an agent closes all agents below it, and a cancelled close
-opens them again.
+of owners leads to it from a root and none of them is being deleted (`DELETION_STATES`).  An agent
+with owners is open only while it is reachable.  So the commit that accepts a delete closes all
+agents below, and a cancelled delete opens them again.  A suspended owner closes only itself.
 """
 
 import asyncio

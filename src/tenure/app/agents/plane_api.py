@@ -116,7 +116,7 @@ class AgentPlaneApi(PlaneApi):
             raise Defect(f"operation {operation} no longer has the lock of agent {agent}")
 
     async def delete_owned(self, agent: str, operation: str) -> OwnedAgents:
-        """Walk the agents that it owns, if a caller requested this operation."""
+        """End what the agent owns; walk the agents below it if a caller requested the operation."""
         return await cascade.delete_owned(self._require_plane(), agent, operation)
 
     async def list_missing_acknowledgements(

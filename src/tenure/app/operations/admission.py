@@ -141,14 +141,14 @@ async def submit(plane: OperationsPlane, request: OperationRequest, admit: Admit
             subject=subject,
         )
         worker = plane.engine.worker
-        if worker:
+        if worker:  # this process executes it: it is accepted as claimed
             handle.token, handle.worker, handle.state = 1, worker, OperationState.RUNNING
         key_rows = () if idempotent is None else idempotent.rows(operation, now)
         pending = _acceptance(handle, request.principal, admission, key_rows, text=text, now=now)
         try:
             refusal = await plane.store.commit(pending.change)
         except CommitUnknown as error:
-            message = f"{error} Whether operation {handle.id} was accepted is known then."
+            message = f"{error} The next start shows whether operation {handle.id} was accepted."
             raise type(error)(message) from None
         if refusal is None:
             handle.progress.stage_since = now

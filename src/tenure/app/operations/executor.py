@@ -1,11 +1,11 @@
 """Performs one move of one operation and writes its outcome to the journal.
 
-Every create, delete and recovery passes through here: an engine calls `perform` for each move.  A
-crash between the call and the journal entry repeats the move and never skips one.  The commit of an
-entry is guarded by the token of the step's intent and by the operation's revision.  If only the
-revision has changed, the executor reads the operation and decides again.  If the token has changed,
-another worker performs the step now: the executor stops with StaleToken and writes nothing.
-`tenure.core.saga` decides what is written.
+Every create, delete and recovery passes through here: an engine calls `perform` for each move.
+After a crash between the call and its entry, the outcome is unknown: the step is inspected first,
+or repeated if its plan says so.  The commit of an entry is guarded by the token of the step's
+intent and by the operation's revision.  If only the revision has changed, the executor reads the
+operation and decides again.  If the token has changed, another worker performs the step now: the
+executor stops with StaleToken and writes nothing.  `tenure.core.saga` decides what is written.
 """
 
 import asyncio

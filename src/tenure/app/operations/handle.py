@@ -133,7 +133,7 @@ class OperationHandle:
 
     @property
     def error(self) -> str:
-        """Why it is stuck or is being undone; otherwise empty."""
+        """Why it is or was undone, and which steps are stuck and why; empty if neither is so."""
         cause, compensating = self.progress.cause, self.progress.compensating_at is not None
         stuck = (
             sorted(self.progress.stuck) if compensating else ()

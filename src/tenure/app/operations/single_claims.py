@@ -1,4 +1,4 @@
-"""Claims operations one by one, for an engine without a queue (`tenure.ports.engine.Claims`).
+"""Claims operations one by one, for an engine that does not poll (`tenure.ports.engine.Claims`).
 
 Every claim raises the operation's token above all earlier ones, so an earlier worker can record
 nothing more.  The outcome of the calls that it may have made is unknown from then on.  That does

@@ -22,7 +22,7 @@ class StepView(Struct, frozen=True, gc=False):
     key: str = ""
     """The key of its resource at the provider; known before the first call."""
     attempts: int = 0
-    """Calls that failed since the last one that made progress."""
+    """Calls that failed in a row; one that answered "not yet" or waits for a signal resets it."""
     due_at: float | None = None
     """When it is called again, while it is not done; None: once a signal has come."""
     stuck: bool = False
@@ -64,7 +64,7 @@ class OperationView(Struct, frozen=True, gc=False):
     steps: tuple[StepView, ...]
     """Every step of its plan, in the plan's order."""
     error: str
-    """Why it is or was undone; empty if it never was."""
+    """Why it is or was undone, and which steps are stuck and why; empty if neither is so."""
     created_at: float
     """When it was accepted."""
     updated_at: float

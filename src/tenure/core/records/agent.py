@@ -21,7 +21,7 @@ class AgentRecord(NamedTuple):
     tenant: str
     """The tenant that the agent belongs to."""
     generation: int
-    """How many operations have had the lock; it is part of the keys of their resources."""
+    """How many operations were accepted for it, with or without the lock; part of their keys."""
     name: str | None
     """The name that people use for it, unique among the tenant's agents that are not deleted."""
     state: Annotated[str | None, AgentState]

@@ -27,7 +27,7 @@ class OperationRecord(NamedTuple):
     state: Annotated[str, OperationState]
     """Where it is; see the table in `tenure.core.operation`."""
     revision: int
-    """Raised by every record and claim: a writer that read an older one reads again."""
+    """Raised by every journal entry and claim: a writer that read an older one reads again."""
     token: int
     """The fence token of its worker; it grows with every claim."""
     worker: str
@@ -37,11 +37,11 @@ class OperationRecord(NamedTuple):
     input: str
     """The input of its steps as JSON."""
     error: str | None
-    """Why it is stuck or is being undone; NULL: neither is the case."""
+    """Why it is or was undone, or why a do is stuck; NULL or empty: neither.  No stuck undos."""
     created_at: float
     """When it was accepted."""
     updated_at: float
-    """When its last record was written; a claim is not a record and does not change it."""
+    """When its last journal entry was written; a claim does not change it."""
     ended_at: float | None
     """When it ended; NULL: it is open."""
 
@@ -59,7 +59,7 @@ class LockRecord(NamedTuple):
     tenant: str
     """The tenant that it belongs to."""
     generation: int
-    """How many operations have had the lock; it is part of the keys of their resources."""
+    """How many operations were accepted for it, with or without the lock; part of their keys."""
     operation: str | None
     """The operation that has the lock; NULL: none."""
     next: str | None
@@ -68,7 +68,7 @@ class LockRecord(NamedTuple):
 
 @row_of("journal", key=("operation", "seq"))
 class JournalRecord(NamedTuple):
-    """One record of an operation's journal, which is append-only."""
+    """One entry of an operation's journal, which is append-only."""
 
     operation: str
     """The operation."""
@@ -101,11 +101,11 @@ class IntentRecord(NamedTuple):
     key: str
     """The key of the resource at its provider."""
     state: Annotated[str, IntentState]
-    """What is known of the resource; see the table in `tenure.core.operation`."""
+    """What is known of the resource.  It stays INTENDED when the step is done (decision 0014)."""
     token: int
     """The fence token under which the end of the step may be recorded."""
     attempts: int
-    """How often the current move has failed."""
+    """Failures in a row of the calls of this step; a NotYet or Waiting starts again at 0."""
     due_at: float | None
     """When the step is called again; NULL: only after a signal."""
     unknown_since: float | None

@@ -244,8 +244,9 @@ def drain() -> Step:
 async def _close(call: Call) -> Ending:
     """Stop issuing tokens for the agent, and void those that were issued before.
 
-    Providers get two epochs for each epoch of the agent; neither is the epoch of the plane.  The
-    odd one closes, so an opening of the same operation that arrives after its undo changes nothing.
+    Providers get two epochs for each epoch n of the agent; neither is the epoch of the plane.
+    Opening uses 2n and closing 2n+1, so a late opening of the same operation is older than its
+    closing and changes nothing.
     """
     values: VerbInput = call.input
     key, epoch = call.key, 2 * values.epoch + 1

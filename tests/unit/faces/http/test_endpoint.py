@@ -250,7 +250,7 @@ async def test_after_a_commit_of_unknown_outcome_the_face_stops(face, caplog):
     caplog.set_level(logging.CRITICAL)
 
     async def lose_connection(_):
-        raise CommitUnknown(f"EIO. Whether operation {'c' * 32} was accepted is known then.")
+        raise CommitUnknown(f"EIO. The next start shows whether operation {'c' * 32} was accepted.")
 
     face.http_state.authenticate = lose_connection
     answer = await face.ask("GET", "/v1/operations")

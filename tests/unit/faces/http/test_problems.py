@@ -82,7 +82,7 @@ def test_an_error_says_what_it_knows():
 
 
 def test_a_lost_commit_names_the_operation():
-    lost = CommitUnknown(f"EIO. Whether operation {'b' * 32} was accepted is known then.")
+    lost = CommitUnknown(f"EIO. The next start shows whether operation {'b' * 32} was accepted.")
     made, headers = problems.of_lost_commit(lost)
     assert (made.status, made.operation) == (503, "b" * 32)
     assert dict(headers)[b"retry-after"] == b"2"

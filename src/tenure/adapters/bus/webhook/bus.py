@@ -126,8 +126,10 @@ class WebhookBus:
         """Count a failure, unless this call began before the last failure was known."""
         now = self._clock.monotonic()
         failures = breaker.failures + (not breaker.failures or started_at >= breaker.failed_at)
-        is_open = failures >= BREAKER_FAILURES
-        return _Breaker(failures, now, now + WEBHOOK_BREAKER.first_seconds if is_open else 0.0, why)
+        if failures < BREAKER_FAILURES:
+            return _Breaker(failures, now, 0.0, why)
+        pause = WEBHOOK_BREAKER.delay_seconds(failures - BREAKER_FAILURES)
+        return _Breaker(failures, now, now + pause, why)
 
     async def _call(
         self, destination: Destination, target: EgressTarget, event: Outgoing

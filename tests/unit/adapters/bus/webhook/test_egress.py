@@ -14,6 +14,7 @@ from tenure.adapters.bus.webhook import bus as webhook_bus
 from tenure.adapters.clock.system import SystemClock
 from tenure.core.egress import is_public, refuse_private, target_of
 from tenure.core.errors import Invalid
+from tenure.core.retry import RetryPolicy
 from tenure.ports.bus import DeliveryVerdict, Destination
 from tenure.testing.contracts.bus import event_of
 from tenure.testing.servers import lasting_port
@@ -358,6 +359,17 @@ def test_an_endpoint_that_fails_again_and_again_is_left_alone(monkeypatch):
             await bus.close()
 
     asyncio.run(main())
+
+
+def test_an_open_breaker_follows_its_retry_policy(monkeypatch):
+    policy = RetryPolicy(10.0, 30.0, factor=2.0)
+    monkeypatch.setattr(webhook_bus, "WEBHOOK_BREAKER", policy)
+    clock = SystemClock()
+    bus, breaker, pauses = WebhookBus(clock=clock, loopback=True), webhook_bus._CLOSED_BREAKER, []
+    for _ in range(webhook_bus.BREAKER_FAILURES + 3):
+        breaker = bus._after_failure(breaker, clock.monotonic(), "it answered 500")
+        pauses.append(max(0.0, round(breaker.open_until - breaker.failed_at, 3)))
+    assert pauses == [*[0.0] * (webhook_bus.BREAKER_FAILURES - 1), 10.0, 20.0, 30.0, 30.0]
 
 
 def test_calls_that_fail_together_are_one_failure():
