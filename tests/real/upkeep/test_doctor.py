@@ -133,6 +133,7 @@ def test_a_bus_is_reached_and_no_stream_is_made(doctor, tmp_path):
 
 def test_a_standby_that_can_lack_acknowledged_work_is_a_warning(doctor, own_postgres):
     with standby_of(own_postgres) as standby:
+        asyncio.run(eventually(partial(_standby_connected, own_postgres)))
         code, found = doctor("--store", own_postgres.url)
         assert code == 0
         asynchronous = "warn: asynchronous: walreceiver; a failover can lose acknowledged work"
@@ -141,6 +142,7 @@ def test_a_standby_that_can_lack_acknowledged_work_is_a_warning(doctor, own_post
         assert code == 1
         assert "replication" not in found
         assert "The server is a standby" in found["store"]
+    asyncio.run(eventually(partial(_standby_gone, own_postgres)))
     code, found = doctor("--store", own_postgres.url)
     assert (code, found["replication"]) == (0, "ok: no standby is connected")
 
@@ -165,6 +167,7 @@ def test_a_synchronous_standby_keeps_what_was_acknowledged(doctor, own_postgres)
         assert found["replication"] == (
             "warn: none of the standbys (walreceiver) is named by 'elsewhere': commits wait"
         )
+    asyncio.run(eventually(partial(_standby_gone, own_postgres)))
     _, found = doctor("--store", own_postgres.url)
     assert found["replication"] == (
         "warn: no standby is connected, and commits wait for 'elsewhere'"
@@ -173,3 +176,7 @@ def test_a_synchronous_standby_keeps_what_was_acknowledged(doctor, own_postgres)
 
 async def _standby_connected(primary: PostgresServer) -> bool:
     return bool(await ask(primary, "SELECT FROM pg_stat_replication WHERE state = 'streaming'"))
+
+
+async def _standby_gone(primary: PostgresServer) -> bool:
+    return not await ask(primary, "SELECT FROM pg_stat_replication")
