@@ -62,7 +62,7 @@ ATTEMPTS_MAX = 20
 OWNED_PAGE = 100
 """Rows of a listing that are read at once; the read blocks the event loop."""
 
-Part = Is | Put | Set | Drop
+GuardOrWrite = Is | Put | Set | Drop
 """A guard or a write of the provider's own rows."""
 Parameters = Mapping[str, Value] | Sequence[Value]
 
@@ -113,11 +113,11 @@ class ResourceFile:
         spec: Spec,
         *,
         reference: Callable[[], Mapping[str, object]],
-        extra_parts: Callable[[Row | None], Sequence[Part]] = lambda _: (),
+        extra_changes: Callable[[Row | None], Sequence[GuardOrWrite]] = lambda _: (),
     ) -> Mapping[str, object]:
         """Create the resource or converge it to `spec`; returns the reference of its creation.
 
-        `extra_parts` gets the current row (None if there is none) and returns the provider's own
+        `extra_changes` gets the current row (None if there is none) and returns the provider's own
         guards and writes, or raises Rejected. It is called again after a concurrent change. It is
         not called if spec and generation are unchanged: nothing is written then.
         """
@@ -131,16 +131,16 @@ class ResourceFile:
                 if row is None:
                     reference_text = encode(reference(), "the reference")
                     new = (PRESENT, spec_text, reference_text)
-                    change = self._insert_change(key, new, extra_parts(None))
+                    change = self._insert_change(key, new, extra_changes(None))
                 else:
                     reference_text = str(row["reference"])
                     if row["spec"] == spec_text and row["generation"] == key.generation:
                         return _decode(reference_text)
                     now: Row = {"spec": spec_text, "generation": key.generation}
-                    change = _update_change(row, now, extra_parts(row))
+                    change = _update_change(row, now, extra_changes(row))
                 if await self.commit(change) is None:
                     return _decode(reference_text)
-            except Rejected as error:  # by `extra_parts`, or for values that no table accepts
+            except Rejected as error:  # by `extra_changes`, or for values that no table accepts
                 await self.refuse(key, str(error))
         raise _contention_error(key)
 
@@ -155,11 +155,14 @@ class ResourceFile:
         return Observation(Presence.READY, _decode(str(row["reference"])), owner, generation)
 
     async def remove(
-        self, key: ResourceKey, *, extra_parts: Callable[[Row], Sequence[Part]] = lambda _: ()
+        self,
+        key: ResourceKey,
+        *,
+        extra_changes: Callable[[Row], Sequence[GuardOrWrite]] = lambda _: (),
     ) -> None:
         """Remove the resource and burn its key; succeeds also if it is unknown or burned already.
 
-        `extra_parts` gets the row to remove and returns further writes of the same change.
+        `extra_changes` gets the row to remove and returns further writes of the same change.
         """
         for _ in range(ATTEMPTS_MAX):
             row = self.find("resource", (key.text,))
@@ -171,7 +174,7 @@ class ResourceFile:
                 raise _foreign_error(key)
             else:
                 burned_row: Row = {"state": BURNED, "spec": "{}", "reference": "{}"}
-                change = _update_change(row, burned_row, extra_parts(row))
+                change = _update_change(row, burned_row, extra_changes(row))
             if await self.commit(change) is None:
                 return
         raise _contention_error(key)
@@ -258,7 +261,7 @@ class ResourceFile:
         return row
 
     def _insert_change(
-        self, key: ResourceKey, new: tuple[str, str, str], parts: Sequence[Part] = ()
+        self, key: ResourceKey, new: tuple[str, str, str], parts: Sequence[GuardOrWrite] = ()
     ) -> Change:
         """A change that inserts the row; of concurrent inserts only one succeeds."""
         _, plane, tenant, agent, generation, slot, name = key
@@ -368,7 +371,7 @@ def differences(
     return parts
 
 
-def _update_change(row: Row, now: Mapping[str, Value], parts: Sequence[Part]) -> Change:
+def _update_change(row: Row, now: Mapping[str, Value], parts: Sequence[GuardOrWrite]) -> Change:
     """A change of the row, guarded by its revision."""
     guard, revise = revision_guard(row)
     return _change((guard,), (replace(revise, row={**revise.row, **now}),), parts)
@@ -377,7 +380,7 @@ def _update_change(row: Row, now: Mapping[str, Value], parts: Sequence[Part]) ->
 def _change(
     guards: tuple[Is, ...],
     writes: tuple[Set, ...],
-    parts: Sequence[Part],
+    parts: Sequence[GuardOrWrite],
     *,
     is_new_work: bool = False,
 ) -> Change:

@@ -109,13 +109,13 @@ async def test_a_guard_of_the_provider_holds_for_the_whole_change(folder: Path) 
     await ensure(resources, key("other"), "a")
     tried = []
 
-    def extra_parts(_: Row | None) -> list[Is | Put]:
+    def extra_changes(_: Row | None) -> list[Is | Put]:
         tried.append(1)
         size = 2 if len(tried) == 1 else 1
         guard = Is("part", (key("other").text, "a"), {"size": size})
         return [guard, Put("part", (key().text, f"try {len(tried)}"), {"size": 1})]
 
-    await resources.ensure(key(), {}, reference=dict, extra_parts=extra_parts)
+    await resources.ensure(key(), {}, reference=dict, extra_changes=extra_changes)
     assert names_of(resources, key()) == ["try 2"]
 
 
@@ -124,16 +124,16 @@ async def test_a_verb_that_never_gets_its_turn_is_unavailable(folder: Path) -> N
     resources = open_small_provider(folder)
     tried = []
 
-    def extra_parts(_: Row | None) -> list[Is]:
+    def extra_changes(_: Row | None) -> list[Is]:
         tried.append(1)
         return [Is("part", ("nobody", "nothing"), {"size": 1})]
 
     with pytest.raises(Unavailable):
-        await resources.ensure(key(), {}, reference=dict, extra_parts=extra_parts)
+        await resources.ensure(key(), {}, reference=dict, extra_changes=extra_changes)
     assert len(tried) == ATTEMPTS_MAX
     await ensure(resources, key())
     with pytest.raises(Unavailable):
-        await resources.remove(key(), extra_parts=extra_parts)
+        await resources.remove(key(), extra_changes=extra_changes)
     assert (await resources.inspect(key())).presence is Presence.READY
 
 

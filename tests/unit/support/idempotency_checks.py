@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
+from tenure.faces.http.route_table import Repeat, Route
 from tenure.faces.http.server import ROUTES
-from tenure.faces.http.table import Repeat, Route
 from tenure.ports.store import Change, Store
 from tests.unit.support.api_client import Answer, FaceClient
 from tests.unit.support.idempotent_requests import CASES, Subject

@@ -54,7 +54,7 @@ async def ensure(
 ) -> Mapping[str, object]:
     """Ensure a resource with parts of these names."""
 
-    def extra_parts(before: Row | None) -> list[Put | Drop]:
+    def extra_changes(before: Row | None) -> list[Put | Drop]:
         existing = [] if before is None else names_of(resources, at)
         return [
             *(Drop("part", (at.text, name)) for name in existing if name not in names),
@@ -69,14 +69,14 @@ async def ensure(
         return {"key": at.text}
 
     return await resources.ensure(
-        at, {"names": names}, reference=reference, extra_parts=extra_parts
+        at, {"names": names}, reference=reference, extra_changes=extra_changes
     )
 
 
 async def remove(resources: ResourceFile, at: ResourceKey) -> None:
     await resources.remove(
         at,
-        extra_parts=lambda _: [Drop("part", (at.text, name)) for name in names_of(resources, at)],
+        extra_changes=lambda _: [Drop("part", (at.text, name)) for name in names_of(resources, at)],
     )
 
 

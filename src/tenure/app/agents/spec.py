@@ -44,11 +44,11 @@ Text = Annotated[str, Meta(max_length=4096)]
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class SpecPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A part of a spec; unknown keys are refused."""
 
 
-class Resources(Part, frozen=True):
+class Resources(SpecPart, frozen=True):
     """Resource limits; a runtime refuses those that it cannot enforce."""
 
     memory_mib: Annotated[int, Meta(ge=16, le=1_048_576)] | None = None
@@ -58,13 +58,13 @@ class Resources(Part, frozen=True):
     cpu_seconds: Annotated[int, Meta(ge=1, le=31_536_000)] | None = None
 
 
-class Network(Part, frozen=True):
+class Network(SpecPart, frozen=True):
     """The hosts that the agent may connect to; if absent, the runtime decides."""
 
     egress: Annotated[tuple[Text, ...], Meta(max_length=64)] | None = None
 
 
-class Runtime(Part, frozen=True):
+class Runtime(SpecPart, frozen=True):
     """How and where the agent runs."""
 
     command: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
@@ -85,7 +85,7 @@ class Runtime(Part, frozen=True):
     drain_seconds: Annotated[float, Meta(ge=0, le=3_600)] = DRAIN_SECONDS
 
 
-class Credential(Part, frozen=True):
+class Credential(SpecPart, frozen=True):
     """A credential that the agent may request from the broker."""
 
     audience: Annotated[
@@ -95,7 +95,7 @@ class Credential(Part, frozen=True):
     ttl_seconds: Annotated[int, Meta(ge=1, le=TTL_SECONDS_MAX)] = TTL_SECONDS
 
 
-class AgentSpec(Part, frozen=True):
+class AgentSpec(SpecPart, frozen=True):
     """An agent as its owner wants it."""
 
     name: Name

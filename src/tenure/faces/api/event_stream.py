@@ -17,8 +17,8 @@ from tenure.core.limits import STREAMS_MAX
 from tenure.core.roles import Role
 from tenure.faces.http.authenticate import authorise, caller_of
 from tenure.faces.http.problems import ProblemError
+from tenure.faces.http.route_table import HttpRequest, Send, Stream
 from tenure.faces.http.sse import HEADERS, HEARTBEAT_SECONDS, wait_for_disconnect
-from tenure.faces.http.table import HttpRequest, Send, Stream
 
 POLL_SECONDS = 0.5
 """How often events that other processes committed are read."""

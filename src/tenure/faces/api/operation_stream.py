@@ -18,8 +18,8 @@ from tenure.core.retry import OPERATION_STREAM
 from tenure.faces.api.schemas import operations as schemas
 from tenure.faces.http.authenticate import caller_of
 from tenure.faces.http.problems import ProblemError
+from tenure.faces.http.route_table import HttpRequest, Send, Stream
 from tenure.faces.http.sse import HEADERS, HEARTBEAT_SECONDS, last_seen, wait_for_disconnect
-from tenure.faces.http.table import HttpRequest, Send, Stream
 
 TOKEN_CHECK_SECONDS = 0.5
 """How often the token is checked."""

@@ -16,8 +16,7 @@ from tenure.faces.http import problems, repeats
 from tenure.faces.http.authenticate import CHALLENGE, authorise, caller_of
 from tenure.faces.http.body import ClientDisconnected
 from tenure.faces.http.problems import ProblemAnswer, ProblemError
-from tenure.faces.http.state import HttpState
-from tenure.faces.http.table import (
+from tenure.faces.http.route_table import (
     Headers,
     HttpRequest,
     Receive,
@@ -30,6 +29,7 @@ from tenure.faces.http.table import (
     read_request,
     refuse_repeated_headers,
 )
+from tenure.faces.http.state import HttpState
 
 log = logging.getLogger("tenure.api")
 JSON = (b"content-type", b"application/json")

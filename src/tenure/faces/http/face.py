@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from starlette.routing import BaseRoute
 
+from tenure.faces.http.route_table import Route
 from tenure.faces.http.state import HttpState
-from tenure.faces.http.table import Route
 
 
 def _no_routes(_: HttpState) -> Sequence[BaseRoute]:

@@ -12,7 +12,7 @@ from tenure.app.agents.invocations import Invocation
 from tenure.core.errors import TenureError
 from tenure.faces.http import problems
 from tenure.faces.http.endpoint import send_problem
-from tenure.faces.http.table import HttpRequest, Send
+from tenure.faces.http.route_table import HttpRequest, Send
 from tenure.ports.invoker import Headers
 
 REQUEST_BYTES_MAX = 100 << 20

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from tenure.faces.http.problems import MEDIA, PROBLEMS, Problem
-from tenure.faces.http.table import NAMES, WAIT_SECONDS_MAX, Route
+from tenure.faces.http.route_table import NAMES, WAIT_SECONDS_MAX, Route
 
 Json = dict[str, Any]
 JSON_MEDIA, EVENTS_MEDIA = "application/json", "text/event-stream"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tenure.faces.http.openapi import document, request_headers
 from tenure.faces.http.problems import PROBLEMS
+from tenure.faces.http.route_table import Route
 from tenure.faces.http.server import ROUTES
-from tenure.faces.http.table import Route
 
 GENERAL = {400, 401, 403, 413, 415, 500, 503}
 """Statuses that are not listed with each route: they follow from its parameters."""

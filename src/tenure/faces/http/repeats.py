@@ -9,7 +9,7 @@ from typing import Any
 
 from tenure.app.operations.idempotency import RepeatedRequest, StoredAnswer
 from tenure.core.errors import CallerError
-from tenure.faces.http.table import HttpRequest, Reply, Route, encode
+from tenure.faces.http.route_table import HttpRequest, Reply, Route, encode
 
 
 async def call(route: Route, request: HttpRequest) -> Any:  # noqa: ANN401 (as handlers return)

@@ -32,8 +32,8 @@ from tenure.faces.http.bounds import Bounds
 from tenure.faces.http.endpoint import SECURITY_HEADERS, PathEndpoint
 from tenure.faces.http.face import Face
 from tenure.faces.http.protocol import bounded_protocol
+from tenure.faces.http.route_table import Route, encode
 from tenure.faces.http.state import HttpState
-from tenure.faces.http.table import Route, encode
 from tenure.faces.oauth import face as oauth_face
 
 FACES: tuple[Face, ...] = (api_face.FACE, oauth_face.FACE)

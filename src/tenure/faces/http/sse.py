@@ -4,7 +4,7 @@ import re
 
 from tenure.core.limits import POSITION_MAX
 from tenure.faces.http.problems import ProblemError
-from tenure.faces.http.table import Receive
+from tenure.faces.http.route_table import Receive
 
 HEARTBEAT_SECONDS = 5.0
 HEADERS = [

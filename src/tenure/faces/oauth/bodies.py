@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from tenure.faces.http import body
 from tenure.faces.http.problems import PROBLEMS, ProblemError
-from tenure.faces.http.table import refuse_repeated_headers
+from tenure.faces.http.route_table import refuse_repeated_headers
 
 BODY_BYTES_MAX = 65_536
 BODY_SECONDS = 30.0

@@ -17,7 +17,7 @@ from tenure.core.errors import Unavailable
 from tenure.core.roles import Role
 from tenure.faces.http import invoke, problems, server
 from tenure.faces.http.face import Face as HttpFace
-from tenure.faces.http.table import HttpRequest, Route, Stream
+from tenure.faces.http.route_table import HttpRequest, Route, Stream
 from tests.unit.support.api_client import FaceClient, api_test
 
 ADDRESS = ""

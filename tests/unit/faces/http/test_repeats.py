@@ -19,8 +19,8 @@ from tenure.core.records import (
 )
 from tenure.core.records.table import table_of
 from tenure.faces.http.openapi import document
+from tenure.faces.http.route_table import Repeat
 from tenure.faces.http.server import ROUTES
-from tenure.faces.http.table import Repeat
 from tenure.ports.store import Change, Drop, Put, Set
 from tests.unit.support.api_client import face
 from tests.unit.support.idempotency_checks import (
@@ -192,7 +192,7 @@ def test_a_route_that_ignores_the_key_is_caught(tmp_path, name, monkeypatch):
 @EVERY
 def test_a_fingerprint_that_ignores_the_request_is_caught(tmp_path, name, monkeypatch):
     monkeypatch.setattr(idempotency, "fingerprint", lambda _: "the same")
-    monkeypatch.setattr("tenure.faces.http.table.fingerprint", lambda _: "the same")
+    monkeypatch.setattr("tenure.faces.http.route_table.fingerprint", lambda _: "the same")
     complaints = run_check(tmp_path, lambda one: check_repeated(one, name, "alpha"))
     only_one = name in {"POST /v1/plane:confirm", "POST /v1/keys:rotate"}
     assert bool(complaints) != only_one, "they can be asked for one thing only"

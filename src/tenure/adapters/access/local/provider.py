@@ -17,7 +17,7 @@ from tenure.ports.provider import Spec
 from tenure.ports.store import Change, Drop, Is, Key, Put, Row, Set
 from tenure.sqlite.resource_file import (
     ATTEMPTS_MAX,
-    Part,
+    GuardOrWrite,
     ResourceFile,
     differences,
     revision_guard,
@@ -52,16 +52,16 @@ class LocalAccess:
             key,
             spec,
             reference=lambda: {"subject": key.agent},
-            extra_parts=partial(self._converge, key, desired),
+            extra_changes=partial(self._converge, key, desired),
         )
 
     async def remove(self, key: ResourceKey) -> None:
         """Revoke the grants of this key, and burn it."""
-        await self._resources.remove(key, extra_parts=lambda _: self._clear(key))
+        await self._resources.remove(key, extra_changes=lambda _: self._clear(key))
 
     def _converge(
         self, key: ResourceKey, desired: specs.DesiredGrants, _: Row | None
-    ) -> Sequence[Part]:
+    ) -> Sequence[GuardOrWrite]:
         """The writes from the current grants to the desired ones, unless they were revoked."""
         mark = self._resources.find("revoked", (key.text,))
         if mark is not None and mark["generation"] >= key.generation:  # type: ignore[operator]
@@ -78,7 +78,7 @@ class LocalAccess:
         }
         return differences("grant", current, rows)
 
-    def _clear(self, key: ResourceKey) -> list[Part]:
+    def _clear(self, key: ResourceKey) -> list[GuardOrWrite]:
         return [Drop("revoked", (key.text,)), *differences("grant", self._current(key), {})]
 
     def _current(self, key: ResourceKey) -> dict[Key, Row]:

@@ -15,7 +15,7 @@ from tenure.core.records.table import TableShape
 from tenure.ports.credentials import AudienceRegistration
 from tenure.ports.provider import Spec
 from tenure.ports.store import Below, Change, Is, Key, Put, Row, Set
-from tenure.sqlite.resource_file import ATTEMPTS_MAX, Part, ResourceFile, differences
+from tenure.sqlite.resource_file import ATTEMPTS_MAX, GuardOrWrite, ResourceFile, differences
 
 TABLES = {
     "registration": TableShape(
@@ -49,18 +49,18 @@ class LocalCredentials:
             key,
             spec,
             reference=lambda: {"agent": key.agent},
-            extra_parts=partial(self._converge, key, desired),
+            extra_changes=partial(self._converge, key, desired),
         )
 
     async def remove(self, key: ResourceKey) -> None:
         """Remove the registrations of this key, and burn it."""
         await self._resources.remove(
-            key, extra_parts=lambda _: differences("registration", self._current(key), {})
+            key, extra_changes=lambda _: differences("registration", self._current(key), {})
         )
 
     def _converge(
         self, key: ResourceKey, desired: tuple[specs.DesiredCredential, ...], before: Row | None
-    ) -> Sequence[Part]:
+    ) -> Sequence[GuardOrWrite]:
         """The writes from the current registrations to the desired ones."""
         current = {} if before is None else self._current(key)
         at = self._resources.now()

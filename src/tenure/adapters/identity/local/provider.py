@@ -25,7 +25,7 @@ from tenure.ports.identity import (
 )
 from tenure.ports.provider import Observation, Presence, Spec
 from tenure.ports.store import Drop, Put, Row, Set, Value
-from tenure.sqlite.resource_file import Part, ResourceFile
+from tenure.sqlite.resource_file import GuardOrWrite, ResourceFile
 
 ALGORITHMS = ("RS256", "ES256", "EdDSA", "Ed25519")
 """Algorithms of assertions; repeated here, so that the metadata load no cryptography."""
@@ -79,7 +79,7 @@ class LocalIdentity:
         except Invalid as error:
             await self._resources.refuse(key, f"{error}.")
 
-        def extra_parts(before: Row | None) -> Sequence[Part]:
+        def extra_changes(before: Row | None) -> Sequence[GuardOrWrite]:
             client = self._resources.find("client", (key.text,))
             if before is not None and client is None:  # its keys and its edition cannot be restored
                 raise Rejected(f"The client of {key.text} was deleted and cannot be made again.")
@@ -97,7 +97,7 @@ class LocalIdentity:
             key,
             spec,
             reference=lambda: {"client_id": key.text, "issuer": self.issuer},
-            extra_parts=extra_parts,
+            extra_changes=extra_changes,
         )
 
     async def inspect(self, key: ResourceKey) -> Observation:
@@ -112,7 +112,7 @@ class LocalIdentity:
     async def remove(self, key: ResourceKey) -> None:
         """Remove the client and its permit; its tokens become inactive."""
         drops = (Drop("client", (key.text,)), Drop("permit", (key.text,)))
-        await self._resources.remove(key, extra_parts=lambda _: drops)
+        await self._resources.remove(key, extra_changes=lambda _: drops)
 
     def metadata(self) -> Document:
         """The metadata of this authorization server (RFC 8414)."""

@@ -18,7 +18,7 @@ from tenure.faces.api.schemas import agents as schemas
 from tenure.faces.api.schemas.operations import Operation
 from tenure.faces.http import invoke
 from tenure.faces.http.problems import ProblemError
-from tenure.faces.http.table import HttpRequest, Repeat, Reply, Route, Stream
+from tenure.faces.http.route_table import HttpRequest, Repeat, Reply, Route, Stream
 
 CASCADE_MAX = 10_000
 """The maximum of edges (owned or granted things) that a dry run of a delete shows."""

@@ -10,8 +10,8 @@ from tenure.core.roles import Role
 from tenure.faces.api import event_stream
 from tenure.faces.api.schemas import events as schemas
 from tenure.faces.http.problems import ProblemError
+from tenure.faces.http.route_table import HttpRequest, Route, Stream
 from tenure.faces.http.sse import last_seen
-from tenure.faces.http.table import HttpRequest, Route, Stream
 
 
 async def list_events(request: HttpRequest) -> schemas.Events | Stream:

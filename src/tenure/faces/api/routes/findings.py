@@ -5,7 +5,7 @@ from typing import cast
 from tenure.app.safety import findings, reconcile_status, unknown_resources
 from tenure.core.roles import Role
 from tenure.faces.api.schemas import findings as schemas
-from tenure.faces.http.table import HttpRequest, Route
+from tenure.faces.http.route_table import HttpRequest, Route
 
 
 async def list_findings(request: HttpRequest) -> schemas.Findings:

@@ -12,7 +12,7 @@ from tenure.core.records import dict_of
 from tenure.core.roles import Role
 from tenure.faces.api import operation_stream
 from tenure.faces.api.schemas import operations as schemas
-from tenure.faces.http.table import HttpRequest, Repeat, Reply, Route, Stream
+from tenure.faces.http.route_table import HttpRequest, Repeat, Reply, Route, Stream
 
 WAIT_PIECE_SECONDS = 1.0
 """A wait is cut into pieces of this length; after each one it ends if the process is stopping."""

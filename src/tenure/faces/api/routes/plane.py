@@ -4,7 +4,7 @@ from tenure.app.safety import epochs
 from tenure.core.roles import Role
 from tenure.faces.api.schemas import plane as schemas
 from tenure.faces.http.problems import ProblemError
-from tenure.faces.http.table import HttpRequest, Route
+from tenure.faces.http.route_table import HttpRequest, Route
 from tenure.telemetry import metrics, scrape
 
 COMMIT_LOST = "the process is stopping, because the store failed during a commit"

@@ -11,7 +11,7 @@ from tenure.core.limits import POSITION_MAX
 from tenure.core.roles import Role
 from tenure.faces.api.schemas import events as schemas
 from tenure.faces.http.problems import ProblemError
-from tenure.faces.http.table import HttpRequest, Repeat, Route
+from tenure.faces.http.route_table import HttpRequest, Repeat, Route
 
 ONE = "/v1/subscriptions/{subscription}"
 

@@ -6,7 +6,7 @@ from tenure.app.agents import identities
 from tenure.app.tenancy import audit, quotas, tokens
 from tenure.core.roles import Role
 from tenure.faces.api.schemas import tenancy as schemas
-from tenure.faces.http.table import HttpRequest, Route
+from tenure.faces.http.route_table import HttpRequest, Route
 
 
 async def list_audit(request: HttpRequest) -> schemas.AuditEntries:

@@ -6,7 +6,7 @@ from typing import cast
 from tenure.app.tenancy import tokens
 from tenure.core.roles import Role
 from tenure.faces.api.schemas import tokens as schemas
-from tenure.faces.http.table import HttpRequest, Route
+from tenure.faces.http.route_table import HttpRequest, Route
 
 
 async def create_token(request: HttpRequest) -> schemas.NewToken:

@@ -9,7 +9,7 @@ from tenure.app.operations import views as operation_views
 from tenure.core.operation import EntryKind, IntentState, OperationState
 from tenure.core.plan import StepKind
 from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, RequestFields, ResponseBody
-from tenure.faces.http.table import WAIT_SECONDS_MAX
+from tenure.faces.http.route_table import WAIT_SECONDS_MAX
 
 
 class OperationStep(ResponseBody, frozen=True):
