@@ -5,7 +5,8 @@ A create makes an agent's grants as one resource (`tenure.ports.provider.Provide
     {"roles": ["reader"], "teams": ["ops"], "granted_by": "a principal, or an agent's uid"}
 
 or `{}` for no grants.  The methods here come in addition to the four of every provider.  Every call
-names a tenant and sees only the grants of that tenant.
+names a tenant and sees only the grants of that tenant.  `subject` is the uid of an agent; the
+parameter keeps this name because the wire of the provider host has it.
 """
 
 from collections.abc import Sequence
@@ -24,9 +25,9 @@ class GrantKind(StrEnum):
 
 
 class Grant(NamedTuple):
-    """A role or team that a granter gave to a subject."""
+    """A role or team that a granter gave to an agent, the subject of the grant."""
 
-    subject: str
+    agent: str
     """The agent's uid."""
     key: str
     """The key of the resource that the grant belongs to."""
@@ -40,13 +41,13 @@ class Access(Provider, Protocol):
     """Every promise here is a test in `tenure.testing.contracts.access`."""
 
     async def check(self, tenant: str, subject: str, *, role: str) -> bool:
-        """Whether the subject has this role, by a grant or by one of its teams."""
+        """Whether the agent of this uid has the role, by a grant or by one of its teams."""
         ...
 
     async def list_by_subject(
         self, tenant: str, subject: str, *, after: Grant | None = None, limit: int = PAGE_MAX
     ) -> Sequence[Grant]:
-        """One page of the grants of a subject, in a fixed order, after the grant `after`."""
+        """One page of the grants of an agent, in a fixed order, after the grant `after`."""
         ...
 
     async def list_by_granter(
@@ -56,7 +57,7 @@ class Access(Provider, Protocol):
         ...
 
     async def revoke_subject(self, tenant: str, subject: str) -> int:
-        """Revoke all grants of the subject at once; return how many there were.
+        """Revoke all grants of the agent at once; return how many there were.
 
         The resources stay until they are removed.  An ensure of the same generation that arrives
         late grants nothing; only an ensure of a later generation grants again.
@@ -66,7 +67,7 @@ class Access(Provider, Protocol):
     async def revoke_granter(self, tenant: str, granter: str) -> int:
         """Revoke all grants that this granter made, at once; return how many there were.
 
-        Grants of other granters stay, also if they give the same role to the same subject.
+        Grants of other granters stay, also if they give the same role to the same agent.
         """
         ...
 

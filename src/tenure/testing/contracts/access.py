@@ -147,7 +147,7 @@ class AccessContract:
             assert second == Grant("a", key, GrantKind.TEAM, "ops", "ann", second.at)
             assert list(await access.list_by_granter("t", "ann")) == [first, second]
             (third,) = await access.list_by_granter("t", "a")
-            assert (third.subject, third.name) == ("b", "writer")
+            assert (third.agent, third.name) == ("b", "writer")
             assert list(await access.list_by_granter("t", "nobody")) == []
 
         run_scenario(scenario)

@@ -93,7 +93,7 @@ class LocalAccess:
     # ------------------------------------------------------------------------------------ queries
 
     async def check(self, tenant: str, subject: str, *, role: str) -> bool:
-        """Read the role by the subject's index."""
+        """Read the role by the index on the agent."""
         parameters = {"tenant": tenant, "subject": subject, "role": role}
         return bool(self._resources.read(self._queries["check_role"], parameters))
 
