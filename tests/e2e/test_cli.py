@@ -162,7 +162,7 @@ def test_a_token_may_do_what_its_role_allows(plane):
 
 
 def test_quota_and_audit_can_be_asked(plane):
-    assert plane.run("quota", "show").stdout.endswith("without bound\n")
+    assert plane.run("quota", "show").stdout.endswith(", no limit\n")
     assert plane.run("quota", "set", "0", "-o", "json").stdout
     ran = plane.run("agent", "create", "more", *AGENT, code=1)
     assert "(quota_exceeded)\n  tenure quota show" in ran.stderr

@@ -158,7 +158,7 @@ class Lock:
             os.close(descriptor)
             raise StoreLocked(
                 f"{path} is in use by process {holder}: nothing was touched."
-                " Stop that process, or name another file.",
+                " Stop that process first.",
                 holder=holder,
             ) from None
         try:

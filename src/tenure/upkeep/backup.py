@@ -227,5 +227,5 @@ def read(backup: Path, files: Sequence[HomeFile], *, report: Report) -> Manifest
         if path.stat().st_size != one.size or digest(path) != one.sha256:
             raise Invalid(f"{path} has changed since the backup: its SHA-256 differs")
         refuse_foreign(path, by_name[name])
-        report(f"{name}: unchanged since the backup")
+        report(f"backup {backup.name}: {name} matches its manifest")
     return manifest

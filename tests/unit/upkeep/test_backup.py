@@ -101,13 +101,14 @@ def test_a_home_that_was_open_to_others_is_for_its_owner_alone_after_a_restore(c
     home.mkdir()
     home.chmod(0o755)
     lock = Lock.take(home / "tenure.db")
-    with pytest.raises(StoreLocked):
+    with pytest.raises(StoreLocked, match=r"Stop that process first\.$"):
         restore(copy, home, FILES, report=told.append)
     assert home.stat().st_mode & 0o777 == 0o755, "what is refused changes nothing"
     lock.release()
     restore(copy, home, FILES, report=told.append)
     assert home.stat().st_mode & 0o777 == 0o700
     assert f"{home}: mode set to 0700" in told
+    assert f"backup {copy.name}: tenure.db matches its manifest" in told
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tenure.core import decisions, saga
 from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded, NotFound
 from tenure.core.limits import SIGNALS_MAX
 from tenure.core.operation import EntryKind, IntentState, OperationState
+from tenure.core.plan import StepKind
 from tenure.core.records.operation import OperationRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.operator_command import OperatorCommand
@@ -52,8 +53,12 @@ async def cancel(
             return None  # being undone already
         compensation = build_compensation(handle, {"why": f"cancelled by {caller.principal}"}, now)
         if compensation is None:
-            pivot = handle.plan.stages[handle.plan.pivot_stage][0].name
-            message = f"{pivot} has begun or is done; after that an operation is no longer undone"
+            pivot = handle.plan.stages[handle.plan.pivot_stage][0]
+            which = "the pivot" if pivot.kind is StepKind.PIVOT else "which has no undo"
+            message = (
+                f"step `{pivot.name}`, {which}, has begun; after that an operation is no longer"
+                " undone"
+            )
             raise Conflict(message, code=ConflictCode.PAST_PIVOT, holder=handle.id)
         return compensation
 
@@ -65,11 +70,16 @@ def build_compensation(
     handle: OperationHandle, body: Mapping[str, object], now: float
 ) -> PendingChange | None:
     """The change that starts to undo the operation; None if its pivot has begun."""
-    unclaimed = handle.state is OperationState.PENDING
-    if not unclaimed and saga.pivot_begun(handle.plan, handle.progress):
+    if _past_pivot(handle):
         return None
+    unclaimed = handle.state is OperationState.PENDING
     entry_body = {**body, "unclaimed": True} if unclaimed else body
     return build_entry(handle, EntryKind.COMPENSATING, "", entry_body, now)
+
+
+def _past_pivot(handle: OperationHandle) -> bool:
+    unclaimed = handle.state is OperationState.PENDING
+    return not unclaimed and saga.pivot_begun(handle.plan, handle.progress)
 
 
 async def signal(
@@ -196,7 +206,9 @@ def _must_be_stuck(handle: OperationHandle, step: str = "") -> None:
     if not handle.progress.stuck or (step and step not in handle.progress.stuck):
         stuck = ", ".join(sorted(handle.progress.stuck))
         what = f"step {step} of operation {handle.id}" if step else f"operation {handle.id}"
-        there = f"stuck there: {stuck}" if stuck else f"it is {handle.state}; cancel it, or wait"
+        can_cancel = handle.progress.compensating_at is None and not _past_pivot(handle)
+        advice = "cancel it, or wait" if can_cancel else "wait for its end"
+        there = f"stuck there: {stuck}" if stuck else f"it is {handle.state}; {advice}"
         message = f"{what} is not stuck: {there}"
         raise Conflict(message, code=ConflictCode.NOT_STUCK, holder=handle.id)
 

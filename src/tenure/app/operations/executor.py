@@ -9,6 +9,8 @@ executor stops with StaleToken and writes nothing.  `tenure.core.saga` decides w
 """
 
 import asyncio
+import logging
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from math import isfinite
 from typing import TypeVar, cast
@@ -44,6 +46,7 @@ STORE_RETRY_SECONDS = 1.0
 _NO_TOMBSTONES: frozenset[Key] = frozenset()
 """No tombstone is known to exist already."""
 T = TypeVar("T")
+log = logging.getLogger("tenure.steps")
 Observe = Callable[[PerformedMove], None]
 
 
@@ -129,7 +132,7 @@ class Executor:
         try:
             if act is not DECLARE_STUCK and act is not COUNT_UNDONE:  # those are decisions: no call
                 ending = await self._call(handle, move, task or _this_task(), started_at)
-            end = ending if type(ending) is Done else _check_ending(ending)
+            end = ending if type(ending) is Done else _check_ending(ending, step.name)
             if handle.entry_mutex is not None:  # several moves of it may end at the same time
                 lock = await _acquire(handle.entry_mutex)
             if self._observe is not None:
@@ -187,6 +190,7 @@ class Executor:
             raise
         except BaseException as error:  # noqa: BLE001 (the call may have been applied)
             ending = OutcomeUnknown(f"{type(error).__name__}: {error_text(error)}")
+            _log_exception(handle, move, error, error_text(ending))
         finally:
             why = self._end(handle, move, task)
         if why:
@@ -295,8 +299,25 @@ def _without(calls: CallTasks, task: "asyncio.Task[None]") -> CallTasks:
     return tuple(other for other in calls if other is not task)
 
 
-def _check_ending(ending: object) -> Ending:
-    """What a plan returned or raised, as an ending; None means Done."""
+def _log_exception(handle: OperationHandle, move: Move, error: BaseException, message: str) -> None:
+    """Log an exception that no step should raise, unless the previous call raised the same.
+
+    The line has no message of the exception, which may contain secrets: the step's detail has it.
+    """
+    act, step = move
+    if handle.intents[step.name].detail == message:
+        return
+    fields = {
+        "operation": handle.id, "tenant": handle.tenant, "agent": handle.agent,
+        "plan": handle.plan_name, "step": step.name, "act": act,
+    }  # fmt: skip
+    frames = "".join(traceback.format_tb(error.__traceback__)[1:]).rstrip()  # without our own
+    names = step.name, act, handle.id, type(error).__name__, frames
+    log.warning("%s.%s of operation %s raised %s\n%s", *names, extra=fields)
+
+
+def _check_ending(ending: object, step: str) -> Ending:
+    """What a step returned or raised, as an ending; None means Done."""
     match ending:
         case None:
             return Done()
@@ -309,6 +330,11 @@ def _check_ending(ending: object) -> Ending:
         case ProviderError():
             return OutcomeUnknown(error_text(ending))
         case NotYet() | Waiting():
-            return OutcomeUnknown(f"the plan returned {ending!a}, which makes no sense")
+            return OutcomeUnknown(f"step {step} returned {ending!a}, which makes no sense")
         case _:
-            return OutcomeUnknown(f"the plan returned {type(ending).__name__}, which is no ending")
+            kind = type(ending).__name__
+            article = "an" if kind[0] in "aeiouAEIOU" else "a"
+            return OutcomeUnknown(
+                f"step {step} returned {article} {kind}; return tenure.Done(value), NotYet, Waiting"
+                " or None"
+            )

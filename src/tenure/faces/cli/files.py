@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Hashable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +24,8 @@ NODES_MAX = 20_000
 DEPTH_MAX = 64
 ENDINGS: Final = (".yaml", ".yml", ".json")
 STANDARD_INPUT: Final = "-"
+COMMAND_LINE: Final = "the command line"
+"""The source of a spec that was not read from a file."""
 SCRIPTS: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".pl", ".php", ".jar")
 """File name endings of scripts."""
 MERGE = "tag:yaml.org,2002:merge"
@@ -212,8 +215,9 @@ def missing_scripts(spec: Mapping[str, Any]) -> list[str]:
     The agent may write the script itself, or it may be on the server, so this is no error.
     """
     runtime = spec["runtime"]
-    for part in () if runtime.get("bundle") else runtime.get("command", ())[1:]:
-        if part.endswith(SCRIPTS) and not part.startswith("-"):
+    for before, part in pairwise(() if runtime.get("bundle") else runtime.get("command", ())):
+        is_program_text = before == "-c" or any(character.isspace() for character in part)
+        if part.endswith(SCRIPTS) and not part.startswith("-") and not is_program_text:
             if not part.startswith("/"):
                 own = "the agent would search it in its own directory, which is empty at first"
                 return [f"command: {part} is not a file here; {own}"]
@@ -236,5 +240,6 @@ def check(tree: Mapping[str, Any], *, source: str) -> dict[str, Any]:
 
 def file_error(source: str, why: str) -> CommandExit:
     """The refusal of a file."""
-    advice = "nothing was sent: correct the file, then run the command again"
+    wrong = "command" if source == COMMAND_LINE else "file"
+    advice = f"nothing was sent: correct the {wrong}, then run the command again"
     return CommandExit(Exit.USAGE, f"{source}: {why}", advice=advice)

@@ -190,7 +190,7 @@ def _with_last_lines(why: str, output: str, *, name: str) -> str:
     """
     reason, _, printed = output.partition("\n")
     head = f"{why}: {reason}"[:REASON_CHARACTERS_MAX] if reason else why
-    head = f"{head}; all it printed: tenure agent logs {name}"
+    head = f"{head}; its output: tenure agent logs {name}"
     printed = printed.rstrip()
     last = printed[-(DETAIL_CHARACTERS_MAX - len(head) - 1) :]
     if len(last) < len(printed) and "\n" in last:

@@ -182,7 +182,7 @@ async def test_a_cancel_that_comes_after_the_pivot_is_refused_and_names_it(clust
     plane = (await cluster.start()).plane
     name = await accept(plane, "pivot")
     await asyncio.sleep(0.1)
-    with pytest.raises(Conflict, match="exposure has begun or is done") as refused:
+    with pytest.raises(Conflict, match="step `exposure`, the pivot, has begun;") as refused:
         await operations.cancel(plane, by("the caller"), name)
     assert (refused.value.code, refused.value.holder) == ("past_pivot", name)
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED

@@ -6,10 +6,11 @@ import pytest
 
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
-from tenure.core.endings import Done
+from tenure.core.endings import Done, Waiting
 from tenure.core.errors import Conflict, Forbidden, Invalid, LimitExceeded, NotFound, Rejected
 from tenure.core.limits import RESULT_BYTES_MAX
 from tenure.core.operation import IntentState, OperationState
+from tenure.core.plan import StepKind
 from tenure.core.roles import Role
 from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.operators import by
@@ -82,6 +83,21 @@ async def test_there_is_no_exit_from_what_is_not_stuck(cluster):
             await leave
         assert (refused.value.code, refused.value.holder) == ("not_stuck", name)
     assert await journal(plane, name) == ["accepted", "done identity"]
+
+
+@virtual_time_test
+async def test_a_cancel_is_advised_only_while_it_is_possible(cluster):
+    cluster.plan(
+        "late",
+        step("pivot", Script(), None, kind=StepKind.PIVOT),
+        step("notice", Script(Waiting("go")), None, kind=StepKind.RETRIABLE),
+    )
+    plane = (await cluster.start()).plane
+    for plan, advice in (("waits", "cancel it, or wait"), ("late", "wait for its end")):
+        name = await accept(plane, plan)
+        await asyncio.sleep(1)
+        with pytest.raises(Conflict, match=f"is not stuck: it is WAITING; {advice}$"):
+            await operations.retry(plane, BY, name)
 
 
 @virtual_time_test

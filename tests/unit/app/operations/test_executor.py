@@ -20,7 +20,7 @@ from tenure.core.errors import (
 from tenure.core.limits import RESULT_BYTES_MAX
 from tenure.core.moves import Act
 from tenure.core.operation import IntentState, OperationState
-from tenure.core.plan import StepKind, nobody_knows
+from tenure.core.plan import StepKind, nobody_knows, repeat
 from tenure.core.records import OperationRecord
 from tenure.ports.store import Change, Set
 from tenure.testing.loop import forever
@@ -63,7 +63,7 @@ class Mute(Exception):
         (ZeroDivisionError("a bug"), "ZeroDivisionError: a bug"),
         (asyncio.CancelledError(), "the step was cancelled from within"),
         (OutcomeUnknown("the line went dead"), "the line went dead"),
-        ("yes", "the plan returned str, which is no ending"),
+        ("yes", "step made returned a str; return tenure.Done(value), NotYet, Waiting or None"),
         (Done("x" * RESULT_BYTES_MAX), f"at most {RESULT_BYTES_MAX} bytes as JSON"),
         (Done(object()), "must be plain data"),
         (SystemExit(3), "SystemExit: 3"),
@@ -123,6 +123,26 @@ async def test_a_bug_in_an_undo_is_tried_again(cluster):
     plane = (await cluster.start()).plane
     assert (await run_to_end(cluster, plane, "two")).state is OperationState.COMPENSATED
     assert len(undo.calls) == 3
+
+
+@virtual_time_test
+async def test_a_bug_in_a_step_is_logged_once_with_its_traceback_and_without_its_text(
+    cluster, caplog
+):
+    async def broken(_):
+        raise KeyError("a secret")
+
+    do = Script(broken, broken, broken, ZeroDivisionError(), Unavailable("busy"), Done())
+    cluster.plan("one", step("made", do, inspect=repeat))
+    plane = (await cluster.start()).plane
+    assert (await run_to_end(cluster, plane, "one")).state is OperationState.SUCCEEDED
+    first, second = (one for one in caplog.records if one.name == "tenure.steps")
+    assert (first.levelname, first.step, first.act) == ("WARNING", "made", "do")
+    assert "made.do of operation" in first.getMessage()
+    assert "raised KeyError\n" in first.getMessage()
+    assert "in broken\n" in first.getMessage()
+    assert "secret\n" not in first.getMessage().replace('raise KeyError("a secret")', "")
+    assert "raised ZeroDivisionError" in second.getMessage()
 
 
 @pytest.mark.parametrize("ending", [None, Done(), Done({"n": 1})])

@@ -137,6 +137,9 @@ def test_only_a_script_that_is_no_file_here_is_told_of(tmp_path):
         {"command": ["python3", str(script)]},
         {"command": ["python3", "agent.py"], "bundle": "/srv"},
         {"command": ["serve", "--as=x.py", "words"]},
+        {"command": ["sh", "-c", "exec python3 /srv/agent.py"]},
+        {"command": ["sh", "-ec", "exec python3 /srv/agent.py"]},
+        {"command": ["sh", "-c", "/srv/agent.py"]},
         {"image": "agent"},
     ):
         assert files.missing_scripts({"runtime": runtime}) == []

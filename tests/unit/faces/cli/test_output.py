@@ -78,7 +78,7 @@ OPERATION = {
     "created_at": 0.0,
     "updated_at": 0.0,
     "done": True,
-    "error": "runtime_ready: it exited with code 1; all it printed: tenure agent logs a\n"
+    "error": "runtime_ready: it exited with code 1; its output: tenure agent logs a\n"
     "  File \"agent.py\", line 3\nModuleNotFoundError: No module named 'flask'",
     "steps": [
         {"name": "runtime", "state": "BURNED", "stuck": False, "detail": ""},

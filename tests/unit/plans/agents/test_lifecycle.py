@@ -113,7 +113,7 @@ def test_the_last_words_of_a_runtime_are_its_last_lines_whole_and_where_the_rest
     assert last_words("it exited with code 1\n" + "x" * 2_000 + "end")[1].endswith("xend")
     assert last_words("no " * 1_000 + "\nbut this")[1] == "but this"
     assert last_words("it was ended by signal 9")[1:] == []
-    assert last_words("")[0].startswith("the runtime broke before it was ready; all it printed")
+    assert last_words("")[0].startswith("the runtime broke before it was ready; its output: ")
 
 
 def busy(harness):

@@ -109,9 +109,9 @@ def create(
     from tenure.faces.cli import files
 
     tree = _spec_tree(name, file, options)
-    spec = files.check(tree, source=file or "the command line")
+    spec = files.check(tree, source=file or files.COMMAND_LINE)
     for note in files.missing_scripts(spec):
-        say(escape_control(note))
+        say(f"warning: {escape_control(note)}")
     query = {"dry_run": True} if dry_run else None
     answer = client.send("POST", path("agents"), body=spec, query=query, agent=str(spec["name"]))
     if dry_run:
@@ -341,12 +341,17 @@ def delete(
             named = ", ".join(sorted(below)[:NAMED_MAX]) + (", …" if len(below) > NAMED_MAX else "")
             count = f"{len(below)} sub-agents" if len(below) > 1 else "a sub-agent"
             confirm(f"{count} will be deleted too: {named}", yes=yes)
-    for name in names:
-        answer = client.send("DELETE", path("agents", name), query=query, agent=name)
-        wait_and_report(
-            client, answer, waits=waits, form=form, name=name,
-            success=f"agent {name} is deleted, and nothing of it is left",
-        )  # fmt: skip
+    for number, name in enumerate(names, 1):
+        try:
+            answer = client.send("DELETE", path("agents", name), query=query, agent=name)
+            wait_and_report(
+                client, answer, waits=waits, form=form, name=name,
+                success=f"agent {name} is deleted, and nothing of it is left",
+            )  # fmt: skip
+        except CommandExit:
+            if names[number:]:
+                say(f"not attempted: {', '.join(names[number:])}")
+            raise
 
 
 @command.command("invite", epilog=examples("tenure agent invite hello > invitation"))

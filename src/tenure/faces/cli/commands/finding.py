@@ -97,7 +97,7 @@ def remove(
     The plane never does it by itself. For admins.
     """
     found = [client.get(path("findings", finding_id)) for finding_id in finding_ids]
-    for one in found:
+    for one in () if yes else found:
         say(str(one["body"].get("what", "")))
     whose = "its provider" if len(found) == 1 else "their providers"
     confirm(f"{_resources(found)} will be removed at {whose}, for good", yes=yes)

@@ -16,8 +16,8 @@ def command() -> None:
 
 
 def _text(quota: Item) -> str:
-    most = "without bound" if quota["most"] is None else f"of {quota['most']}"
-    return f"{count_of(quota['used'], str(quota['kind']).removesuffix('s'))} {most}"
+    most = ", no limit" if quota["most"] is None else f" of {quota['most']}"
+    return f"{count_of(quota['used'], str(quota['kind']).removesuffix('s'))}{most}"
 
 
 @command.command("show", epilog=examples("tenure quota show", "tenure quota show -o json"))

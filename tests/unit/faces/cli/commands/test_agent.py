@@ -75,6 +75,25 @@ async def test_the_verbs_of_an_agent(face, typing):
 
 
 @api_test
+async def test_a_delete_of_several_names_those_it_did_not_attempt(face, typing):
+    async with serve_face(face) as address:
+        tenure = typing(face, address)
+        for name in ("a", "c"):
+            await tenure("agent", "create", name, *RUN)
+        code, _, err = await tenure("agent", "delete", "a", "b", "c", "d")
+        assert (code, "agent a is deleted" in err) == (1, True)
+        assert "not attempted: c, d\nerror: there is no agent" in err
+        assert (await tenure("agent", "list", "-o", "name"))[1] == "c\n"
+
+
+@api_test
+async def test_a_malformed_option_is_not_called_a_file(face, typing):
+    async with serve_face(face) as address:
+        code, _, err = await typing(face, address)("agent", "create", "Bad_Name", *RUN)
+        assert (code, "nothing was sent: correct the command, then run" in err) == (2, True)
+
+
+@api_test
 async def test_agents_are_listed_by_every_state_but_the_last(face, typing):
     async with serve_face(face) as address:
         tenure = typing(face, address)
@@ -190,7 +209,10 @@ async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folde
         assert (code, err) == (1, warning)
         create = ("agent", "create", "gone", "--command", "python3 nosuch.py")
         code, _, err = await typing(face, address)(*create, "--dry-run")
-        assert (code, "nosuch.py is not a file here; the agent would search" in err) == (0, True)
+        assert (
+            code,
+            "warning: command: nosuch.py is not a file here; the agent would search" in err,
+        ) == (0, True)
         file.write_text("name: gone\nruntime: {command: [python3, ./nosuch.py]}")
         assert (
             f"{folder}/nosuch.py is not a file"
@@ -232,7 +254,7 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         assert row.endswith("since a restore")
         assert (await tenure("token", "revoke", name))[0] == 0
         assert (await tenure("token", "revoke", name, "-o", "name"))[1] == f"{name}\n"
-        assert (await tenure("quota", "show"))[1] == "0 agents without bound\n"
+        assert (await tenure("quota", "show"))[1] == "0 agents, no limit\n"
         assert (await tenure("quota", "set", "3"))[1] == "0 agents of 3\n"
         code, out, _ = await tenure("audit", "list", "--after", "1", "--limit", "1", "-o", "name")
         assert (code, out) == (0, "2\n")

@@ -69,7 +69,7 @@ async def test_a_resource_that_nobody_knows_is_removed_by_its_finding(face, typi
         assert "runtime r1 is unknown" in told
         assert "runtime r1 will be removed at its provider" in told
         told = (await tenure("finding", "remove", name, "--yes"))[2]
-        assert told.endswith("runtime r1 is removed\n")
+        assert told == "runtime r1 is removed\n"
         code, out, _ = await tenure("finding", "remove", name, "--yes", "-o", "name")
         assert (code, out) == (0, f"{name}\n")
         assert (await tenure("finding", "list", "-o", "name"))[1] == ""
