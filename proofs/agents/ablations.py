@@ -142,8 +142,12 @@ def fingerprint_ignored() -> AbstractContextManager[None]:
 
 def one_scope() -> AbstractContextManager[None]:
     """Share idempotency keys between tenants."""
-    real = idempotency.identify
-    return patched(admission, identify=lambda _, *more, **kwargs: real("everyone", *more, **kwargs))
+    real = idempotency.request_under_key
+
+    def under_one_tenant(_: str, *more: Any, **kwargs: Any) -> idempotency.IdempotentRequest:
+        return real("everyone", *more, **kwargs)
+
+    return patched(admission, request_under_key=under_one_tenant)
 
 
 def any_tenants_agent() -> AbstractContextManager[None]:

@@ -1,8 +1,9 @@
 """The states of an agent, and the table of transitions between them.
 
-Every change of an agent's state is looked up in this table.  The state changes in three commits:
+Every change of an agent's state is looked up in this table.  The state changes in these commits:
 the one that accepts a verb (a suspend, stop or delete closes the agent there: no new invocation
-starts), the one that starts a queued verb, and the one that records the end of the operation.
+starts), the one that starts a queued verb, and those after which a delete is stuck, goes on again,
+or an operation has ended.
 """
 
 import re

@@ -62,9 +62,9 @@ class PlaneApi(Protocol):
     ) -> LockAnswer:
         """Give this operation the agent's lock, once no other operation has it.
 
-        If the operation is cancelled, the agent returns to another state.  When the operation was
-        accepted, that state was `return_state`.  If `previous_operation` had the lock at that time,
-        its end can have changed that state.
+        A cancelled operation returns the agent to `return_state`, as it was when the operation was
+        accepted.  If `previous_operation` had the lock at that time, the state that its end gave
+        the agent replaces `return_state`.
         """
         ...
 

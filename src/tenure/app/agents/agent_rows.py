@@ -1,7 +1,7 @@
 """The rows of agents and of their names.
 
-This module builds every write of the tables `agent` and `agent_name`.  The writes that change
-nothing but the lock of an agent are in `tenure.ports.lock_rows`.
+This module builds the writes of the tables `agent` and `agent_name`, except those that change only
+the lock of an agent: these are in `tenure.ports.lock_rows`.
 """
 
 from tenure.core.agent import AgentState

@@ -1,9 +1,9 @@
 """The cascade: the deletion of everything that only a deleted agent owns, and its preview.
 
 Only the operation that a caller requested walks the graph.  It requests the deletion of all agents
-below that have no other owner, and waits for them.  The operations that it requests wait for
-nothing, so a cycle of owners does not block.  Two callers' deletions in one cycle would wait for
-each other: of those the one that began later does not wait.
+below that have no other owner, and waits for them.  The operations that it requests wait for no
+other deletion, so a cycle of owners does not block.  Two callers' deletions in one cycle would wait
+for each other: of those the one that began later does not wait.
 """
 
 import asyncio

@@ -35,7 +35,7 @@ async def rotate(
         await plane.store.commit(change)
         return await identity.rotate()
     start = await idempotency.begin(plane, change, await identity.signing_key())
-    return await identity.rotate(away_from=start.draft)
+    return await identity.rotate(away_from=start.chosen_value)
 
 
 async def invite(
@@ -59,7 +59,7 @@ async def invite(
     identity, key = cast(Authorization, plane.providers[slot]), key_of(plane, row, slot, held[0])
     if idempotency.has_key:
         start = await idempotency.begin(plane, change, _new_nonce(plane))
-        answer = await identity.invite(key, nonce=start.draft)
+        answer = await identity.invite(key, nonce=start.chosen_value)
     else:
         await plane.store.commit(change)
         answer = await identity.invite(key)

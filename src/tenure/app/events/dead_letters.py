@@ -94,7 +94,7 @@ async def replay(
         write = delivery_rows.make_stream_due(row, now)
         count += await plane.store.commit(Change("", (guard,), (write, audit_row))) is None
     plane.subscription_changes.notify()
-    return int(start.draft or count)
+    return int(start.chosen_value or count)
 
 
 async def discard(
@@ -115,7 +115,7 @@ async def discard(
     count = 0
     async for row in _parked_before(plane, subscription, agent, start):
         count += await _discard_stream(plane, caller, row)
-    return int(start.draft or count)
+    return int(start.chosen_value or count)
 
 
 async def _discard_stream(plane: Plane, caller: Caller, stream: ParkedRecord) -> bool:
@@ -158,7 +158,7 @@ def _list_parked(plane: Plane, subscription: str, agent: str = "") -> AsyncItera
 async def _begin(
     plane: Plane, subscription: str, agent: str, idempotency: IdempotentRequest
 ) -> RequestStart:
-    """Begin a request; with a key, the draft is its answer: the number of streams now."""
+    """Begin a request; with a key, the chosen value is its answer: the number of streams now."""
     if not idempotency.has_key:
         return await idempotency.begin(plane, Change(""))
     count = len([row async for row in _list_parked(plane, subscription, agent)])

@@ -16,7 +16,7 @@ from tenure.app.agents.views import get_agent_row
 from tenure.app.events import acknowledgements, delivery_rows, subscription_rows
 from tenure.app.events.cloudevents import EventFilter, parse_types
 from tenure.app.operations.handle import decode, encode
-from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, identify
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, request_under_key
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.app.tenancy import quota_rows
@@ -104,7 +104,9 @@ async def create_subscription(
     """
     require(caller, Role.OPERATOR)
     who, hook = (caller.tenant, caller.principal), request.kind is SubscriptionKind.WEBHOOK
-    idempotent = identify(*who, SUBSCRIPTIONS, idempotency_key, request._asdict(), has_secret=hook)
+    idempotent = request_under_key(
+        *who, SUBSCRIPTIONS, idempotency_key, request._asdict(), has_secret=hook
+    )
     now = plane.store.now()
     if earlier := await idempotent.find_named_id(plane, now):
         return await _repeat_answer(plane, caller, earlier, idempotent)
@@ -259,7 +261,7 @@ async def rotate_secret(
     """
     require(caller, Role.OPERATOR)
     who = caller.tenant, caller.principal
-    idempotent = identify(*who, "rotate", idempotency_key, name, has_secret=True)
+    idempotent = request_under_key(*who, "rotate", idempotency_key, name, has_secret=True)
     now = plane.store.now()
     if earlier := await idempotent.find_named_id(plane, now):
         return await _repeat_answer(plane, caller, earlier, idempotent)

@@ -1,4 +1,4 @@
-"""Accepts operations: the first commit of every create and delete.
+"""Accepts operations: the first commit of every operation.
 
 The caller of `submit` decides which row the operation locks, and which guards and rows its commit
 has.  This module commits them, once for each idempotency key, and passes the operation to the
@@ -20,7 +20,7 @@ from tenure.app.operations.entry_change import (
     intend_stage,
 )
 from tenure.app.operations.handle import OperationHandle
-from tenure.app.operations.idempotency import IdempotentRequest, identify, validate_key
+from tenure.app.operations.idempotency import IdempotentRequest, request_under_key, validate_key
 from tenure.app.operations.outbox_rows import NEW_EVENT
 from tenure.app.operations.plane import OperationsPlane
 from tenure.app.operations.reads import get_operation
@@ -200,7 +200,9 @@ def _acceptance(
 def _identify(request: OperationRequest) -> IdempotentRequest:
     fingerprint = [request.plan, request.target, request.input]
     who = request.tenant, request.principal
-    return identify(*who, request.route, request.idempotency_key, fingerprint, names_operation=True)
+    return request_under_key(
+        *who, request.route, request.idempotency_key, fingerprint, names_operation=True
+    )
 
 
 def validate_name(what: str, name: object) -> None:

@@ -16,7 +16,7 @@ from tenure.app.operations import views as operation_views
 from tenure.app.operations.admission import validate_name
 from tenure.app.operations.entry_change import PendingChange, build_entry, encode_stored
 from tenure.app.operations.handle import OperationHandle
-from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, identify
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, request_under_key
 from tenure.app.operations.plane import OperationsPlane
 from tenure.app.operations.views import OperationView
 from tenure.core import decisions, saga
@@ -258,7 +258,7 @@ async def _decide(
 def _identify(caller: Caller, operation: str, request: CommandRequest) -> IdempotentRequest:
     if not request.idempotency_key:
         return WITHOUT_KEY
-    return identify(
+    return request_under_key(
         caller.tenant,
         caller.principal,
         f"operation.{request.command}",

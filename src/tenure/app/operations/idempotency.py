@@ -41,7 +41,7 @@ class StoredAnswer(NamedTuple):
 class RequestStart(NamedTuple):
     """A request that was begun, by this attempt or by one before it."""
 
-    draft: str
+    chosen_value: str
     """A value that the first attempt chose, such as an id; every attempt uses it."""
     at: float
     is_repeated: bool = False
@@ -104,14 +104,14 @@ class IdempotentRequest:
         Conflict `idempotency_mismatch` if it was used for another request.
         """
         known = await self._find(plane, now)
-        return "" if known is None else known.operation
+        return "" if known is None else known.stored_value
 
     def rows(self, named_id: str, now: float, *, answer: str | None = None) -> tuple[Put, ...]:
         """The rows to commit with the effect: that of the key, if there is one.
 
         `answer` is stored for requests after the named thing is gone; see `encode_stored_answer`.
         """
-        return (self._row(now, operation=named_id, answer=answer),) if self.has_key else ()
+        return (self._row(now, stored_value=named_id, answer=answer),) if self.has_key else ()
 
     def encode_stored_answer(self, plane: OperationsPlane, body: bytes) -> str:
         """The answer with this body as its row holds it, sealed if it has a secret."""
@@ -157,7 +157,9 @@ class IdempotentRequest:
             raise RepeatedRequest
         return refused
 
-    async def begin(self, plane: OperationsPlane, change: Change, draft: str = "") -> RequestStart:
+    async def begin(
+        self, plane: OperationsPlane, change: Change, chosen_value: str = ""
+    ) -> RequestStart:
         """Commit a change without guards that comes before the effect, once for each key.
 
         Returns the start of the first attempt, if this attempt repeats it.
@@ -167,21 +169,21 @@ class IdempotentRequest:
         if not self.has_key:
             if change.writes:
                 await plane.store.commit(change)
-            return RequestStart(draft, now)
-        stored_draft = (
-            plane.require_seal(NO_SEAL).encrypt(draft.encode(), label=self._label)
+            return RequestStart(chosen_value, now)
+        stored_value = (
+            plane.require_seal(NO_SEAL).encrypt(chosen_value.encode(), label=self._label)
             if self.has_secret
-            else draft
+            else chosen_value
         )
-        row = self._row(now, operation=stored_draft)
+        row = self._row(now, stored_value=stored_value)
         if await plane.store.commit(replace(change, writes=(*change.writes, row))) is None:
             self._begun_at = now
-            return RequestStart(draft, now)
+            return RequestStart(chosen_value, now)
         known = await self._find(plane, now)
         if known is None or known.answer is not None:
             raise RepeatedRequest
         self._begun_at = known.at
-        first = known.operation
+        first = known.stored_value
         if self.has_secret:
             first = plane.require_seal(NO_SEAL).decrypt(first, label=self._label).decode()
         return RequestStart(first, self._begun_at, is_repeated=True)
@@ -223,12 +225,12 @@ class IdempotentRequest:
             return None
         if known.fingerprint != self.fingerprint:
             message = "this idempotency key was used for another request; use a new key"
-            named_id = known.operation if self.names_operation else ""
+            named_id = known.stored_value if self.names_operation else ""
             raise Conflict(message, code=ConflictCode.IDEMPOTENCY_MISMATCH, holder=named_id)
         return known
 
-    def _row(self, now: float, *, operation: str = "", answer: str | None = None) -> Put:
-        row: Row = {"operation": operation, "fingerprint": self.fingerprint, "at": now}
+    def _row(self, now: float, *, stored_value: str = "", answer: str | None = None) -> Put:
+        row: Row = {"operation": stored_value, "fingerprint": self.fingerprint, "at": now}
         if answer is not None:
             row["answer"] = answer
         return Put("idempotency", self.scope, row)
@@ -260,7 +262,7 @@ WITHOUT_KEY = IdempotentRequest(("", "", "", ""), "")
 """A request whose caller gave no key: it has its effect each time."""
 
 
-def identify(
+def request_under_key(
     tenant: str,
     principal: str,
     route: str,

@@ -31,10 +31,7 @@ class AgentRecord(NamedTuple):
     next: str | None
     """The operation that waits for the lock: it has closed the agent, or is queued; NULL: none."""
     epoch: int | None
-    """Raised whenever the agent is closed: whatever was issued under a smaller one is void.
-
-    It counts the closings of this agent; the epoch of `tenure.ports.epoch` counts restores.
-    """
+    """Raised by every verb after the create; no epoch of `ports.epoch`, which counts restores."""
     parent: str | None
     """The uid of the agent that owns it; NULL: none does."""
     spec: str | None
@@ -60,7 +57,7 @@ class NamedAgentRecord(AgentRecord):
     state: str
     """Where it is in its life."""
     epoch: int
-    """Raised whenever the agent is closed."""
+    """Raised by every verb on the agent after its create."""
     created_at: float
     """When its creation was accepted."""
     updated_at: float

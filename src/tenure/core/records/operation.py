@@ -130,7 +130,11 @@ class TombstoneRecord(NamedTuple):
     """How many inspects in a row found nothing under the key; the column is `sightings`."""
 
 
-@row_of("idempotency", key=("tenant", "principal", "route", "key"))
+@row_of(
+    "idempotency",
+    key=("tenant", "principal", "route", "key"),
+    columns={"stored_value": "operation"},
+)
 class IdempotencyRecord(NamedTuple):
     """A request that was accepted, under the key that its caller chose for it."""
 
@@ -142,11 +146,11 @@ class IdempotencyRecord(NamedTuple):
     """The command that was requested."""
     key: str
     """The `Idempotency-Key` of the request."""
-    operation: str
-    """The operation that was accepted, or what else a repeated request is answered with."""
+    stored_value: str
+    """The id of what was made, or a value that the first attempt chose, sealed if it is secret."""
     fingerprint: str
     """A hash of the request: the same key with another one is refused."""
     at: float
     """When it was accepted."""
     answer: str | None
-    """The first answer, sealed if it shows a secret; NULL: `operation` names what to read."""
+    """The first answer, sealed if it shows a secret; NULL: `stored_value` names what to read."""

@@ -59,6 +59,6 @@ class TenancyRecord(NamedTuple):
     tenant: str
     """The tenant."""
     strict: int
-    """1: no agent is created while a required subscriber is missing; 0: it may be."""
+    """1: no agent is created while an acknowledgement is missing; 0: it may be created."""
     revision: int
     """Raised when an acknowledgement is newly waited for or the settings change."""

@@ -226,10 +226,10 @@ def test_a_key_in_a_commit_of_its_own_is_caught(tmp_path, name, monkeypatch):
 
 @pytest.mark.parametrize("name", sorted({*STORED} - {*IN_ONE_COMMIT} - REPEATABLE))
 def test_a_request_that_is_not_begun_before_its_effect_is_caught(tmp_path, name, monkeypatch):
-    async def begin(_self, plane, change, draft=""):
+    async def begin(_self, plane, change, chosen_value=""):
         if change.writes:
             await plane.store.commit(change)
-        return RequestStart(draft, plane.store.now())
+        return RequestStart(chosen_value, plane.store.now())
 
     monkeypatch.setattr(IdempotentRequest, "begin", begin)
     assert run_check(tmp_path, lambda one: check_killed(one, name, "alpha")) != []
