@@ -47,14 +47,15 @@ def test_a_plane_is_backed_up_restored_and_let_go_as_the_page_says(tmp_path):
     with home_at(tmp_path / ".tenure") as plane:
         plane.start()
         lines = commands_of("backup-and-restore.md")
-        assert len(lines) == 5, "the page has changed: so must this test"
-        backup, restore, up, review, confirm = lines
+        assert len(lines) == 6, "the page has changed: so must this test"
+        backup, restore, up, wait, review, confirm = lines
         run_line(backup, plane.home)
         old = (plane.home / "token").read_text()
         plane.stop()
         assert "epoch 2" in run_line(restore, plane.home)
         assert up == "tenure up &"
         plane.start()
+        run_line(wait, plane.home)
         assert (plane.home / "token").read_text() != old
         assert "paused: restored from backup-1" in run_line(review, plane.home)
         assert "held" in plane.run("doctor", code=None).stdout
@@ -65,7 +66,7 @@ def test_a_plane_is_backed_up_restored_and_let_go_as_the_page_says(tmp_path):
 
 def test_a_plane_on_postgresql_is_backed_up_and_put_back_as_the_page_says(tmp_path, own_postgres):
     dump, backup, *lines = commands_of("scale-out.md", "Back up")
-    aside, put_back, restore, up, review, confirm, worker = lines
+    aside, put_back, restore, up, wait, review, confirm, worker = lines
     path = f"{postgres_binaries()}:{os.environ['PATH']}"
     env = {"TENURE_STORE": own_postgres.url, "PATH": path}
     with home_at(tmp_path / ".tenure") as plane:
@@ -79,6 +80,7 @@ def test_a_plane_on_postgresql_is_backed_up_and_put_back_as_the_page_says(tmp_pa
         assert "epoch 2" in run_line(restore, plane.home, **env)
         assert up == "tenure up &"
         plane.start(**env)
+        run_line(wait, plane.home, **env)
         assert "paused: restored from backup-1" in run_line(review, plane.home, **env)
         assert "the pause has ended" in run_line(confirm, plane.home, **env)
         assert "later" not in plane.run("token", "list", **env).stdout

@@ -1,5 +1,6 @@
 """The pages of docs/reference that are made from the code say what the code says."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from proofs.ablations import PAGES as ABLATION_PAGES
 from proofs.ablations import ablations_of
 from proofs.operations.ablations import LEFT_OUT
 from tenure.core.retry import POLICIES, RetryPolicy
+from tenure.plans.agents.lifecycle import PLANS
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
@@ -30,6 +32,13 @@ def test_every_page_is_written_and_a_second_run_writes_none(tmp_path, capsys):
         assert (tmp_path / name).read_text() == (REFERENCE / name).read_text()
     pages.main(str(tmp_path))
     assert capsys.readouterr().out == ""
+
+
+def test_every_step_of_an_agents_plan_is_explained_and_no_other():
+    text = (REFERENCE / "states.md").read_text(encoding="utf-8")
+    section = text.partition("\n## The steps of an agent's operations\n")[2].partition("\n## ")[0]
+    cells = "".join(re.findall(r"^\| (`[^|]*)\|", section, re.MULTILINE))
+    assert set(re.findall("`([a-z_]+)`", cells)) == {step for plan in PLANS for step in plan.steps}
 
 
 def test_a_policy_more_makes_the_page_of_retries_stale():
