@@ -246,10 +246,12 @@ def _operation_request(
     body: Mapping[str, object],
     request_options: RequestOptions,
 ) -> OperationRequest:
+    # A repeated key must come with the same choice.  The admission replaces this input.
+    choice = {"queue": True} if request_options.queue else {}
     return OperationRequest(
         plan=verb,
         target=target,
-        input=dict(body),
+        input={**body, **choice},
         tenant=caller.tenant,
         principal=caller.principal,
         idempotency_key=request_options.idempotency_key,

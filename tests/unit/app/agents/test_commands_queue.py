@@ -44,6 +44,17 @@ async def test_a_resume_waits_for_the_suspend_before_it(harness):
 
 
 @agent_test
+async def test_a_repeated_key_comes_with_the_same_choice_to_queue(harness):
+    await harness.create_ready()
+    plain, queued = (RequestOptions("k", queue=queue) for queue in (False, True))
+    first = await agents.suspend_agent(harness.plane, CALLER, "alpha", request_options=plain)
+    again = agents.suspend_agent(harness.plane, CALLER, "alpha", request_options=queued)
+    await refusal(again, "idempotency_mismatch")
+    same = await agents.suspend_agent(harness.plane, CALLER, "alpha", request_options=plain)
+    assert same.id == first.id
+
+
+@agent_test
 async def test_a_suspend_waits_for_a_create_and_does_not_cancel_it(harness):
     created = await agents.create_agent(harness.plane, CALLER, spec_of("alpha"))
     suspended = await agents.suspend_agent(harness.plane, CALLER, "alpha", request_options=QUEUE)
