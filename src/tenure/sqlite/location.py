@@ -103,7 +103,7 @@ def check_location(path: Path, *, mounts: Path = MOUNTS) -> None:
         why = "the disk is read-only" if read_only else "permission denied"
         raise StoreUnsafe(
             f"{path} cannot be written ({why}): nothing was touched."
-            " Make it writable, or name another file."
+            " Make it writable."
         )
 
 
@@ -168,7 +168,7 @@ class Lock:
             os.close(descriptor)
             raise StoreError(
                 f"{name} cannot be written ({error.strerror}): {path} was not touched."
-                " Make room on its disk, or name another file."
+                " Make room on its disk."
             ) from None
         return cls(descriptor)
 
