@@ -102,8 +102,7 @@ def check_location(path: Path, *, mounts: Path = MOUNTS) -> None:
     if read_only or not _may_write(folder) or (path.exists() and not _may_write(path)):
         why = "the disk is read-only" if read_only else "permission denied"
         raise StoreUnsafe(
-            f"{path} cannot be written ({why}): nothing was touched."
-            " Make it writable."
+            f"{path} cannot be written ({why}): nothing was touched. Make it writable."
         )
 
 
