@@ -121,6 +121,8 @@ class OpenPlane:
 
         A timeout raises nothing: check `state` of the result.
         """
+        if not isinstance(seconds, int | float) or not seconds >= 0:
+            raise Invalid(f"seconds must be a number of at least 0, not {seconds!r}")
         return await reads.wait(self._plane, self.tenant, operation, seconds=seconds)
 
     async def list(
@@ -272,7 +274,11 @@ async def open_plane(
     """
     if isinstance(plans, Plan):
         raise Invalid("plans must be a list: write plans=[plan] for a single plan")
+    plans = list(plans)
+    if not all(isinstance(plan, Plan) for plan in plans):
+        raise Invalid("plans must contain nothing but tenure.Plan objects")
     caller = _operator(tenant, principal)
+    admission.validate_name("plane", name)
     settings = Settings(
         store=fspath(store),
         plane=name,

@@ -296,8 +296,8 @@ async def test_what_cannot_be_opened_is_refused_and_leaves_no_file(tmp_path, des
     plan = desk.plan()
     for odd, match in (
         ({"plans": plan}, r"write plans=\[plan\]"),
-        ({"plans": [plan], "tenant": ""}, "a tenant is named"),
-        ({"plans": [plan], "principal": "\n"}, "a principal is named"),
+        ({"plans": [plan], "tenant": ""}, "the name of the tenant"),
+        ({"plans": [plan], "principal": "\n"}, "the name of the principal"),
     ):
         with pytest.raises(tenure.Invalid, match=match):
             async with tenure.open_plane(file, **odd):
@@ -379,6 +379,9 @@ async def test_arguments_that_a_file_cannot_honour_are_refused(open_plane):
     for arguments, words in (
         ({"temporal": tenure.Temporal()}, "temporal= needs a PostgreSQL store"),
         ({"execute_operations": False}, "execute_operations=False needs a PostgreSQL store"),
+        ({"name": ""}, "the name of the plane must be printable text"),
+        ({"name": None}, "the name of the plane must be printable text"),
+        ({"plans": [1]}, "nothing but tenure.Plan objects"),
     ):
         with pytest.raises(tenure.Invalid, match=words):
             await open_plane(**arguments).__aenter__()
@@ -389,6 +392,9 @@ async def test_arguments_that_a_file_cannot_honour_are_refused(open_plane):
             with pytest.raises(tenure.Invalid, match="limit must be a whole number from 1 to 1000"):
                 await plane.list(limit=limit)
         assert await plane.list(limit=1_000) == ()
+        for seconds in (float("nan"), -1, "x", None):
+            with pytest.raises(tenure.Invalid, match="seconds must be a number"):
+                await plane.wait("0", seconds=seconds)
     with pytest.raises(tenure.Invalid, match="start with name='local'"):
         await open_plane(name="prod").__aenter__()
 

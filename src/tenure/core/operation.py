@@ -104,7 +104,7 @@ class IntentState(StrEnum):
     PRESENT = "PRESENT"
     """It is done."""
     REFUSED = "REFUSED"
-    """The provider refused it.  It is still undone: a refused call can leave something."""
+    """The provider refused it.  Its undo is called: a refused call can leave something."""
     REMOVING = "REMOVING"
     """It is being undone."""
     BURNED = "BURNED"

@@ -29,7 +29,8 @@ class LockAnswer(NamedTuple):
     """The answer to a request for an agent's lock."""
 
     lock_holder: str = ""
-    """Another operation that has the lock and must end first; empty: the lock was acquired."""
+    """Another operation that has the lock and must end first; empty: the lock
+    was acquired, or `refusal` says why not."""
     return_state: AgentState = AgentState.READY
     """The state to which the agent returns if the operation is cancelled."""
     holds: Mapping[str, Sequence[HeldResource]] = {}
@@ -80,7 +81,7 @@ class PlaneApi(Protocol):
 
         The grants, webhooks and sessions that only it owns end too.
 
-        A second call for the same operation requests nothing new.
+        A second call requests only what is not requested yet, or was refused.
         """
         ...
 

@@ -106,7 +106,7 @@ async def _request_deletes(plane: Plane, rows: list[AgentRecord], operation: str
 
 
 async def _drop_edges_between(plane: Plane, owners: list[str]) -> None:
-    """Drop the edges between agents that are all deleted; the walk no longer needs them."""
+    """Drop the edges between the first agent and the deleted ones; no walk needs them any more."""
     gone = set(owners[1:])
     drops: list[Drop] = []
     for uid in owners:

@@ -152,7 +152,7 @@ async def suspend_agent(
 async def stop_agent(
     plane: Plane, caller: Caller, name: str, *, request_options: RequestOptions = DEFAULT_OPTIONS
 ) -> OperationView:
-    """Stop the agent in an emergency: revoke, then fence, then kill, and wait for nothing."""
+    """Stop the agent in an emergency: close it, revoke its tokens, kill its runtime; no drain."""
     return await _request(
         plane, caller, VerbName.STOP, name, StopOptions(), request_options=request_options
     )

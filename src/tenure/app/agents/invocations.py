@@ -84,7 +84,7 @@ class Invocation:
         closing = asyncio.create_task(self._close_event.wait(), name="invocation abort")
         tasks = (calling, watching, closing)
         try:
-            await asyncio.wait(tasks, return_when=FIRST_COMPLETED)  # sorted: sets are not used
+            await asyncio.wait(tasks, return_when=FIRST_COMPLETED)
             if calling.done():
                 calling.result()
                 return

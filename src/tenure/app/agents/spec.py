@@ -86,7 +86,7 @@ class Runtime(SpecPart, frozen=True):
 
 
 class Credential(SpecPart, frozen=True):
-    """A credential that the agent may request from the broker."""
+    """A credential that the agent may request from the credentials provider."""
 
     audience: Annotated[
         str, Meta(pattern=rf"^{AUDIENCE_PATTERN}$(?!\n)", max_length=IDENTIFIER_CHARACTERS_MAX)

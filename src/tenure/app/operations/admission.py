@@ -208,10 +208,10 @@ def _identify(request: OperationRequest) -> IdempotentRequest:
 def validate_name(what: str, name: object) -> None:
     """Check that this is a usable name; Invalid or LimitExceeded if it is not."""
     if not isinstance(name, str) or not name.isprintable() or not name:
-        message = f"a {what} is named by printable text, not by {name!r}"
+        message = f"the name of the {what} must be printable text, not {name!r}"
         raise Invalid(message)
     if len(name) > IDENTIFIER_CHARACTERS_MAX:
-        message = f"a {what}'s name has at most {IDENTIFIER_CHARACTERS_MAX} characters"
+        message = f"the name of the {what} has at most {IDENTIFIER_CHARACTERS_MAX} characters"
         raise LimitExceeded(message)
 
 
