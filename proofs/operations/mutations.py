@@ -50,7 +50,7 @@ def moves(change: Callable[[Progress, Move], Move]) -> Off:
 
     def next_moves(plan: Any, progress: Progress, intents: Any, now: float) -> Moves:
         moves = real(plan, progress, intents, now)
-        return moves._replace(now=tuple(change(progress, move) for move in moves.now))
+        return moves._replace(due=tuple(change(progress, move) for move in moves.due))
 
     return lambda: patched(saga, next_moves=next_moves, sole_due_move=nothing_straight)
 

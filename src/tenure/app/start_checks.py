@@ -101,7 +101,7 @@ async def _refuse_unknown_plans(plane: Plane) -> None:
         except PlanUnknown as error:
             unknown_plans[digest] = str(error)
     if unknown_plans and plane.shared:
-        await _leave_to_others(plane, unknown_plans)
+        await _log_left_to_others(plane, unknown_plans)
         unknown_plans = {}
     if lost or unknown_plans:
         message = (
@@ -112,7 +112,7 @@ async def _refuse_unknown_plans(plane: Plane) -> None:
         raise Invalid(message)
 
 
-async def _leave_to_others(plane: Plane, unknown_plans: Mapping[str, str]) -> None:
+async def _log_left_to_others(plane: Plane, unknown_plans: Mapping[str, str]) -> None:
     """Log which operations only a newer release can perform; the engine releases them again."""
     filters: list[Row] = [{"plan": digest, "ended_at": None} for digest in unknown_plans]
     count = sum([await plane.store.count_rows(OperationRecord, one) for one in filters])

@@ -36,7 +36,7 @@ class Move(NamedTuple):
 class Moves(NamedTuple):
     """The moves to perform now, and when to check again; `wake_at` None: only after a signal."""
 
-    now: tuple[Move, ...]
+    due: tuple[Move, ...]
     wake_at: float | None
 
 

@@ -11,7 +11,7 @@ from tenure.app.leader import lease_of
 from tenure.app.plane import Plane
 from tenure.app.safety import findings
 from tenure.app.safety.findings import Sighting
-from tenure.app.tenancy.tokens import TENANT
+from tenure.app.tenancy.tokens import PLANE_TENANT
 from tenure.core.finding import FindingKind
 from tenure.core.records import FindingRecord
 from tenure.ports import lease_rows
@@ -108,7 +108,7 @@ class Pass:
         tenant, agent, resource = about
         body = {"what": what, **(details or {})}
         sighting = Sighting(
-            self.reconciler, kind, finding_key, tenant or TENANT, agent, resource, body
+            self.reconciler, kind, finding_key, tenant or PLANE_TENANT, agent, resource, body
         )
         if self.dry_run:
             self.sightings.append(sighting)

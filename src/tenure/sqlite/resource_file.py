@@ -136,8 +136,8 @@ class ResourceFile:
                     reference_text = str(row["reference"])
                     if row["spec"] == spec_text and row["generation"] == key.generation:
                         return _decode(reference_text)
-                    now: Row = {"spec": spec_text, "generation": key.generation}
-                    change = _update_change(row, now, extra_changes(row))
+                    new_values: Row = {"spec": spec_text, "generation": key.generation}
+                    change = _update_change(row, new_values, extra_changes(row))
                 if await self.commit(change) is None:
                     return _decode(reference_text)
             except Rejected as error:  # by `extra_changes`, or for values that no table accepts
@@ -371,10 +371,12 @@ def differences(
     return parts
 
 
-def _update_change(row: Row, now: Mapping[str, Value], parts: Sequence[GuardOrWrite]) -> Change:
+def _update_change(
+    row: Row, new_values: Mapping[str, Value], parts: Sequence[GuardOrWrite]
+) -> Change:
     """A change of the row, guarded by its revision."""
     guard, revise = revision_guard(row)
-    return _change((guard,), (replace(revise, row={**revise.row, **now}),), parts)
+    return _change((guard,), (replace(revise, row={**revise.row, **new_values}),), parts)
 
 
 def _change(

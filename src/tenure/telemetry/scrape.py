@@ -10,7 +10,7 @@ from itertools import product
 from tenure.app.events.deliveries import KINDS, RESULTS, TRIM_REASONS, read_backlog
 from tenure.app.plane import Plane
 from tenure.app.safety.findings import count_open
-from tenure.app.tenancy.tokens import TENANT
+from tenure.app.tenancy.tokens import PLANE_TENANT
 from tenure.core import agent
 from tenure.core.operation import OPERATION, OperationState
 from tenure.telemetry import metrics
@@ -30,7 +30,7 @@ async def exposition(
 ) -> bytes:
     """Return the metrics that this tenant may see, in Prometheus' text form."""
     families = await _tenant_families(plane, tenant)
-    if tenant == TENANT:
+    if tenant == PLANE_TENANT:
         families |= _process_families(plane, step_times, requests)
         families |= _reconcile_families(plane)
         families |= await _delivery_families(plane)

@@ -41,7 +41,7 @@ from tests.real.support.standby import (
 )
 
 pytestmark = pytest.mark.timeout(300)
-ADMIN = Caller(tokens.TENANT, "admin", Role.ADMIN)
+ADMIN = Caller(tokens.PLANE_TENANT, "admin", Role.ADMIN)
 RECORDS = ("one", "two")
 
 

@@ -23,7 +23,7 @@ from tests.real.support import runtimes
 from tests.real.support.runtimes import agent, program
 
 pytestmark = pytest.mark.timeout(300)
-CALLER = Caller(tokens.TENANT, "someone", Role.ADMIN)
+CALLER = Caller(tokens.PLANE_TENANT, "someone", Role.ADMIN)
 SLOTS = ("identity", "access", "runtime", "credentials")
 PRINTS = "import os\nwhile True: os.write(1, (b'x' * 99 + b'\\n') * 655)\n"
 LOG_BYTES = 1_000_000

@@ -92,7 +92,7 @@ def test_an_open_run_goes_on_under_another_plan_and_another_order_of_undos(tempo
 
         def other_order(plan, progress, intents, now):
             moves = real(plan, progress, intents, now)
-            return moves._replace(now=tuple(reversed(moves.now)))
+            return moves._replace(due=tuple(reversed(moves.due)))
 
         real = saga.next_moves
         with patched(saga, next_moves=other_order):

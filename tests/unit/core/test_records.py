@@ -18,7 +18,7 @@ from tenure.core.records import (
     AgentRecord,
     LeaseRecord,
     LockRecord,
-    row_of,
+    declares_table,
     table_of,
 )
 from tenure.ports.store import CommitRefusal, Is, Put
@@ -101,7 +101,7 @@ def test_a_record_type_whose_fields_do_not_begin_with_its_key_is_refused():
         name: str
 
     with pytest.raises(TypeError, match="do not begin with its key"):
-        row_of("odd", key=("name",))(Odd)
+        declares_table("odd", key=("name",))(Odd)
 
 
 def test_a_type_that_describes_no_table_is_a_defect():

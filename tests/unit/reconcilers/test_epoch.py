@@ -17,7 +17,7 @@ from tenure.settings import Settings
 from tenure.wiring import run_agent_plane
 from tests.unit.support.agent_planes import agent_test
 
-ADMIN = Caller(tokens.TENANT, "admin", Role.ADMIN)
+ADMIN = Caller(tokens.PLANE_TENANT, "admin", Role.ADMIN)
 
 
 async def until(true, seconds=30.0):

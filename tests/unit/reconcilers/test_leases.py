@@ -13,7 +13,7 @@ from tenure.reconcilers import leases
 from tenure.reconcilers.passes import LEADERS, Pass
 from tests.unit.support.agent_planes import agent_test
 
-OWNER = Caller(tokens.TENANT, "admin", Role.ADMIN)
+OWNER = Caller(tokens.PLANE_TENANT, "admin", Role.ADMIN)
 
 
 @agent_test

@@ -128,11 +128,11 @@ class Life:
 
     def move_on(self):
         moves = saga.next_moves(self.plan, self.progress, self.intents, self.now)
-        for move in moves.now:
+        for move in moves.due:
             self.begin(move)
         if self.out:
             self.end(self.out.pop(self.choose(len(self.out))))
-        elif not moves.now:
+        elif not moves.due:
             self.rest(moves.wake_at)
 
     def begin(self, move):

@@ -30,12 +30,12 @@ def intents_of(*names, **columns):
 
 def moves(plan, progress, intents, now=101.0):
     found = saga.next_moves(plan, progress, intents, now)
-    return [(move.act, move.step.name) for move in found.now]
+    return [(move.act, move.step.name) for move in found.due]
 
 
 def wakes_at(plan, progress, intents, now=101.0):
     found = saga.next_moves(plan, progress, intents, now)
-    assert not found.now
+    assert not found.due
     return found.wake_at
 
 

@@ -84,7 +84,7 @@ class Invocation:
         closing = asyncio.create_task(self._close_event.wait(), name="invocation abort")
         tasks = (calling, watching, closing)
         try:
-            await asyncio.wait(tasks, return_when=FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=FIRST_COMPLETED)  # sorted: results unread
             if calling.done():
                 calling.result()
                 return
@@ -128,7 +128,7 @@ async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]
     row = await views.get_agent_row(plane, caller, name)
     state = AgentState(row.state)
     if core.PERMISSIONS[state].serves and row.serving:
-        await ownership.guards_of(plane, row)
+        await ownership.require_open_owner(plane, row)
         return row.uid, views.serving_of(row).address
     if state in {AgentState.CREATING, AgentState.RESUMING}:
         message = f"agent {name} is {state} and serves once it is READY"

@@ -220,13 +220,13 @@ async def guards_of_new_owner(plane: Plane, row: NamedAgentRecord) -> tuple[Is, 
     if not PERMISSIONS[state].serves:
         message = f"agent {row.name} is {state} and can own nothing new"
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=uid)
-    chain = await guards_of(plane, row)
+    chain = await require_open_owner(plane, row)
     if _depth(chain) >= OWNERS_MAX:
         raise LimitExceeded(TOO_DEEP)
     return (Is.of(row, "state"), *chain)
 
 
-async def guards_of(plane: Plane, row: AgentRecord) -> tuple[Is, ...]:
+async def require_open_owner(plane: Plane, row: AgentRecord) -> tuple[Is, ...]:
     """Guards on a chain of owners that reaches the agent; Conflict `wrong_state` if none does."""
     if row.parent is None:
         return ()

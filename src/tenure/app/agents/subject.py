@@ -77,7 +77,7 @@ class AgentSubject:
             return_state = _return_state(operation, progress)
             new_state = verb.agent_after(operation.state, state, return_state=return_state)
             if new_state is not None:
-                row |= _serving(operation, progress, new_state)
+                row |= _serving_and_spec(operation, progress, new_state)
             if new_state is not None and SUPERSEDED not in progress.signals:
                 row |= {"state": new_state, "updated_at": now}
                 whose = operation.tenant, operation.agent, operation.id
@@ -150,7 +150,9 @@ def agent_event_row(
     )
 
 
-def _serving(operation: SubjectOperation, progress: Progress, new_state: AgentState) -> Row:
+def _serving_and_spec(
+    operation: SubjectOperation, progress: Progress, new_state: AgentState
+) -> Row:
     """The columns that say where the agent is reached, when that changes."""
     values, verb = operation.input, VERBS[operation.plan_name]
     if new_state is AgentState.READY and verb.starts_runtime:

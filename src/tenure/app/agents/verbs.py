@@ -111,7 +111,7 @@ async def _start(
     now: float,
 ) -> VerbStart:
     uid, epoch = row.uid, row.epoch + 1
-    guards = await ownership.guards_of(plane, row) if verb.needs_open_owner else ()
+    guards = await ownership.require_open_owner(plane, row) if verb.needs_open_owner else ()
     values = await _read_input(plane, caller, verb, row, options, epoch=epoch)
     subscriber_rows = await acknowledgements.rows_for_subscribers(
         plane, caller.tenant, verb.name, agent=uid, operation=operation, now=now

@@ -63,7 +63,7 @@ async def cancel(
         return compensation
 
     request = CommandRequest("cancel", idempotency_key, checks_cancel=True, interrupt=True)
-    return await _decide(plane, caller, operation, decide, request)
+    return await _carry_out(plane, caller, operation, decide, request)
 
 
 def build_compensation(
@@ -111,7 +111,7 @@ async def signal(
 
     _, plain = encode_stored(payload)
     request = CommandRequest("signal", idempotency_key, {"name": name, "payload": plain})
-    return await _decide(plane, caller, operation, decide, request)
+    return await _carry_out(plane, caller, operation, decide, request)
 
 
 async def retry(
@@ -126,7 +126,9 @@ async def retry(
             handle, EntryKind.RETRIED, "", {"by": caller.principal}, now, intents=intents
         )
 
-    return await _decide(plane, caller, operation, decide, CommandRequest("retry", idempotency_key))
+    return await _carry_out(
+        plane, caller, operation, decide, CommandRequest("retry", idempotency_key)
+    )
 
 
 async def adopt(
@@ -149,7 +151,7 @@ async def adopt(
         return build_entry(handle, EntryKind.ADOPTED, step, result, now, intents=intents)
 
     request = CommandRequest("adopt", idempotency_key, {"step": step, "result": result})
-    return await _decide(plane, caller, operation, decide, request)
+    return await _carry_out(plane, caller, operation, decide, request)
 
 
 async def mark_absent(
@@ -168,7 +170,7 @@ async def mark_absent(
         )
 
     request = CommandRequest("mark_absent", idempotency_key, {"step": step})
-    return await _decide(plane, caller, operation, decide, request)
+    return await _carry_out(plane, caller, operation, decide, request)
 
 
 async def abandon(
@@ -187,7 +189,7 @@ async def abandon(
         return build_entry(handle, EntryKind.ABANDONED, "", body, now)
 
     request = CommandRequest("abandon", idempotency_key, interrupt=True)
-    return await _decide(plane, caller, operation, decide, request)
+    return await _carry_out(plane, caller, operation, decide, request)
 
 
 async def _refuse_cancel(plane: OperationsPlane, tenant: str, operation: str) -> None:
@@ -213,7 +215,7 @@ def _must_be_stuck(handle: OperationHandle, step: str = "") -> None:
         raise Conflict(message, code=ConflictCode.NOT_STUCK, holder=handle.id)
 
 
-async def _decide(
+async def _carry_out(
     plane: OperationsPlane,
     caller: Caller,
     operation: str,

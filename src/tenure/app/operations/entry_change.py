@@ -328,7 +328,7 @@ def _due_at(
     moves = saga.next_moves(handle.plan, progress, intents, now)
     # A sibling whose call is running has no due time: after a crash it is inspected at once.
     calling = any(intent.busy for intent in intents.values())
-    return 0.0 if moves.now or calling else moves.wake_at
+    return 0.0 if moves.due or calling else moves.wake_at
 
 
 def _intents_after(handle: OperationHandle, changes: IntentChanges) -> dict[str, Intent]:

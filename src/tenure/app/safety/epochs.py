@@ -29,7 +29,7 @@ from tenure.app.safety.agent_condition import (
 )
 from tenure.app.safety.pause import GENERATIONS_PER_EPOCH
 from tenure.app.tenancy.audit import audit_line
-from tenure.app.tenancy.tokens import TENANT, require_plane_admin
+from tenure.app.tenancy.tokens import PLANE_TENANT, require_plane_admin
 from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, ConflictCode, ProviderError
 from tenure.core.limits import PAGE_MAX
@@ -117,7 +117,7 @@ async def _write_epoch(plane: Plane, store_epoch: int) -> None:
         )
         await plane.store.commit(Change("", (), (raised,)))
     await plane.store.begin_epoch(pause.epoch)
-    owner = Caller(TENANT, "plane", Role.ADMIN)
+    owner = Caller(PLANE_TENANT, "plane", Role.ADMIN)
     audit_row = audit_line(
         owner, "plane.hold", target=plane.id, now=plane.store.now(), epoch=pause.epoch,
         before=store_epoch, why=pause.why,

@@ -23,8 +23,8 @@ from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Is, Put, Row, Set
 
 PREFIX = "tenure_"
-TENANT = "default"
-PLANE_STARTER = Caller(TENANT, "tenure up", Role.ADMIN)
+PLANE_TENANT = "default"
+PLANE_STARTER = Caller(PLANE_TENANT, "tenure up", Role.ADMIN)
 """The caller in the audit log for changes at the start of the plane."""
 FIRST_EPOCH = 1
 """The epoch of a token that was issued before there were epochs."""
@@ -98,7 +98,7 @@ async def store_first_token(plane: Plane, token: str) -> None:
     """Store the first admin token of the plane, which was made before the store was opened."""
     now = plane.store.now()
     name = uuid7(now, plane.entropy.bits())
-    view = TokenView(name, TENANT, "admin", Role.ADMIN, now, None, None, plane.pause.epoch)
+    view = TokenView(name, PLANE_TENANT, "admin", Role.ADMIN, now, None, None, plane.pause.epoch)
     await plane.store.commit(Change("", (), _token_rows(PLANE_STARTER, view, token)))
 
 
@@ -119,7 +119,7 @@ async def revoke_token(
     """Revoke a token; a second revocation succeeds and keeps the first time."""
     require(caller, Role.ADMIN)
     columns: Row = {"id": token_id}
-    if caller.tenant != TENANT:
+    if caller.tenant != PLANE_TENANT:
         columns["tenant"] = caller.tenant
     rows = await plane.store.list_rows(TokenRecord, columns, limit=1)
     if not rows:
@@ -140,8 +140,8 @@ async def revoke_token(
 def require_plane_admin(caller: Caller) -> None:
     """Forbidden unless the caller is an admin of the plane's own tenant."""
     require(caller, Role.ADMIN)
-    if caller.tenant != TENANT:
-        raise Forbidden(f"this needs an admin of the tenant {TENANT}")
+    if caller.tenant != PLANE_TENANT:
+        raise Forbidden(f"this needs an admin of the tenant {PLANE_TENANT}")
 
 
 def _is_current(plane: Plane, row: TokenRecord) -> bool:
@@ -153,7 +153,7 @@ def _tenant(caller: Caller, tenant: str) -> str:
     """The tenant whose tokens are requested; NotFound if this caller may not see them."""
     require(caller, Role.ADMIN)
     tenant = tenant or caller.tenant
-    if caller.tenant not in {tenant, TENANT}:
+    if caller.tenant not in {tenant, PLANE_TENANT}:
         raise NotFound(f"there is no tenant {tenant}")
     return tenant
 

@@ -33,7 +33,14 @@ from tenure.core.records.operation import (
 from tenure.core.records.outbox import OutboxRecord
 from tenure.core.records.plane import LeaseRecord, PlaneRecord, PlanRecord
 from tenure.core.records.quota import QuotaRecord, ReservationRecord
-from tenure.core.records.table import TableShape, columns_of, dict_of, key_of, row_of, table_of
+from tenure.core.records.table import (
+    TableShape,
+    columns_of,
+    declares_table,
+    dict_of,
+    key_of,
+    table_of,
+)
 from tenure.core.records.tenancy import AuditRecord, TenancyRecord, TokenRecord
 
 RECORDS = (
@@ -101,9 +108,9 @@ __all__ = [
     "TokenRecord",
     "TombstoneRecord",
     "columns_of",
+    "declares_table",
     "dict_of",
     "is_agent",
     "key_of",
-    "row_of",
     "table_of",
 ]

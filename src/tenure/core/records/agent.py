@@ -9,10 +9,10 @@ from typing import Annotated, NamedTuple, TypeGuard
 
 from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
-from tenure.core.records.table import row_of
+from tenure.core.records.table import declares_table
 
 
-@row_of("agent", key=("uid",))
+@declares_table("agent", key=("uid",))
 class AgentRecord(NamedTuple):
     """An agent, and the lock of the operation that works on it."""
 
@@ -69,7 +69,7 @@ def is_agent(row: AgentRecord) -> TypeGuard[NamedAgentRecord]:
     return row.state is not None
 
 
-@row_of("agent_name", key=("tenant", "name"))
+@declares_table("agent_name", key=("tenant", "name"))
 class AgentNameRecord(NamedTuple):
     """A name that an agent has; it is free again once the agent is deleted."""
 
@@ -81,7 +81,7 @@ class AgentNameRecord(NamedTuple):
     """The uid of the agent that has it."""
 
 
-@row_of("edge", key=("owner", "kind", "target"))
+@declares_table("edge", key=("owner", "kind", "target"))
 class EdgeRecord(NamedTuple):
     """An edge of the ownership graph, written in the commit that makes its target."""
 

@@ -3,11 +3,11 @@
 from typing import Annotated, NamedTuple
 
 from tenure.core.records.outbox import OutboxRecord
-from tenure.core.records.table import row_of
+from tenure.core.records.table import declares_table
 from tenure.core.subscription import SubscriptionKind
 
 
-@row_of("subscription", key=("id",))
+@declares_table("subscription", key=("id",))
 class SubscriptionRecord(NamedTuple):
     """A subscriber: which events it wants and how they reach it."""
 
@@ -43,7 +43,7 @@ class SubscriptionRecord(NamedTuple):
     """When it was last changed."""
 
 
-@row_of("cursor", key=("destination",))
+@declares_table("cursor", key=("destination",))
 class CursorRecord(NamedTuple):
     """How far a destination is: an event up to here was delivered or is a dead letter."""
 
@@ -63,7 +63,7 @@ class CursorRecord(NamedTuple):
     """How many of its events were trimmed before they were delivered."""
 
 
-@row_of("parked", key=("destination", "agent"))
+@declares_table("parked", key=("destination", "agent"))
 class ParkedRecord(NamedTuple):
     """The stream of one agent that a destination refuses while it takes others."""
 
@@ -81,7 +81,7 @@ class ParkedRecord(NamedTuple):
     """When the first refusal was."""
 
 
-@row_of("letter", key=("destination", "agent", "position"))
+@declares_table("letter", key=("destination", "agent", "position"))
 class LetterRecord(NamedTuple):
     """An event of a parked stream, kept until it is delivered or discarded."""
 
@@ -105,7 +105,7 @@ class LetterRecord(NamedTuple):
     """Its number among the events of its agent; NULL: a release without numbers wrote it."""
 
 
-@row_of("awaited", key=("operation", "subscription"))
+@declares_table("awaited", key=("operation", "subscription"))
 class AcknowledgementRecord(NamedTuple):
     """An acknowledgement that an operation waits for or waited for; the table is `awaited`."""
 

@@ -3,10 +3,10 @@
 from typing import Annotated, NamedTuple
 
 from tenure.core.finding import FindingKind
-from tenure.core.records.table import row_of
+from tenure.core.records.table import declares_table
 
 
-@row_of("finding", key=("id",))
+@declares_table("finding", key=("id",))
 class FindingRecord(NamedTuple):
     """Something that a reconciler has seen, from its first sighting on."""
 

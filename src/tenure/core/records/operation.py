@@ -3,10 +3,10 @@
 from typing import Annotated, NamedTuple
 
 from tenure.core.operation import EntryKind, IntentState, OperationState
-from tenure.core.records.table import row_of
+from tenure.core.records.table import declares_table
 
 
-@row_of("operation", key=("id",), columns={"plan_name": "kind", "plan_digest": "plan"})
+@declares_table("operation", key=("id",), columns={"plan_name": "kind", "plan_digest": "plan"})
 class OperationRecord(NamedTuple):
     """One execution of a plan."""
 
@@ -46,7 +46,7 @@ class OperationRecord(NamedTuple):
     """When it ended; NULL: it is open."""
 
 
-@row_of("agent", key=("uid",))
+@declares_table("agent", key=("uid",))
 class LockRecord(NamedTuple):
     """The columns of a row of `agent` by which an operation locks it.
 
@@ -66,7 +66,7 @@ class LockRecord(NamedTuple):
     """The operation that waits for the lock; NULL: none."""
 
 
-@row_of("journal", key=("operation", "seq"))
+@declares_table("journal", key=("operation", "seq"))
 class JournalRecord(NamedTuple):
     """One entry of an operation's journal, which is append-only."""
 
@@ -86,7 +86,7 @@ class JournalRecord(NamedTuple):
     """A result, a cause or a signal's payload, as JSON."""
 
 
-@row_of("intent", key=("operation", "step"))
+@declares_table("intent", key=("operation", "step"))
 class IntentRecord(NamedTuple):
     """The resource that one step makes; written before the first call of the step."""
 
@@ -116,7 +116,7 @@ class IntentRecord(NamedTuple):
     """The provider's last message."""
 
 
-@row_of("tombstone", key=("operation", "step"), columns={"absences": "sightings"})
+@declares_table("tombstone", key=("operation", "step"), columns={"absences": "sightings"})
 class TombstoneRecord(NamedTuple):
     """A key that was burned a short time ago: a resource that appears under it is removed."""
 
@@ -130,7 +130,7 @@ class TombstoneRecord(NamedTuple):
     """How many inspects in a row found nothing under the key; the column is `sightings`."""
 
 
-@row_of(
+@declares_table(
     "idempotency",
     key=("tenant", "principal", "route", "key"),
     columns={"stored_value": "operation"},

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from tenure.core.records.table import row_of
+from tenure.core.records.table import declares_table
 
 
-@row_of("outbox", key=("position",))
+@declares_table("outbox", key=("position",))
 class OutboxRecord(NamedTuple):
     """An event, written in the commit that it reports."""
 

@@ -2,10 +2,12 @@
 
 from typing import NamedTuple
 
-from tenure.core.records.table import row_of
+from tenure.core.records.table import declares_table
 
 
-@row_of("plane", key=("one",), columns={"note": "one", "text": "name", "pause_reason": "held"})
+@declares_table(
+    "plane", key=("one",), columns={"note": "one", "text": "name", "pause_reason": "held"}
+)
 class PlaneRecord(NamedTuple):
     """A fact about this store; the row `this` has the plane's name, epoch and pause."""
 
@@ -19,7 +21,7 @@ class PlaneRecord(NamedTuple):
     """Why nothing may move until an operator confirms; NULL or empty: the plane is not paused."""
 
 
-@row_of("plan", key=("digest",))
+@declares_table("plan", key=("digest",))
 class PlanRecord(NamedTuple):
     """A plan that some operation of this store follows or followed."""
 
@@ -33,7 +35,7 @@ class PlanRecord(NamedTuple):
     """The stages and steps as JSON."""
 
 
-@row_of("lease", key=("name",))
+@declares_table("lease", key=("name",))
 class LeaseRecord(NamedTuple):
     """A lease that one process holds until it expires or is released."""
 

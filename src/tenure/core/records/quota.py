@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from tenure.core.records.table import row_of
+from tenure.core.records.table import declares_table
 
 
-@row_of("quota", key=("tenant", "kind"))
+@declares_table("quota", key=("tenant", "kind"))
 class QuotaRecord(NamedTuple):
     """How many things of one kind a tenant may have at a time."""
 
@@ -19,7 +19,7 @@ class QuotaRecord(NamedTuple):
     """Raised by every reservation, so that two of them cannot both take the last place."""
 
 
-@row_of("reservation", key=("tenant", "kind", "agent"))
+@declares_table("reservation", key=("tenant", "kind", "agent"))
 class ReservationRecord(NamedTuple):
     """One thing that counts against a quota; there is a row for each, and never a counter."""
 

@@ -42,7 +42,7 @@ class RecordTable(NamedTuple):
 _TABLES: dict[type[tuple[Any, ...]], RecordTable] = {}
 
 
-def row_of(
+def declares_table(
     table: str, *, key: tuple[str, ...], columns: Mapping[str, str] | None = None
 ) -> Callable[[type[R]], type[R]]:
     """Declare that values of the decorated record type are rows of this table.

@@ -2,11 +2,11 @@
 
 from typing import Annotated, NamedTuple
 
-from tenure.core.records.table import row_of
+from tenure.core.records.table import declares_table
 from tenure.core.roles import Role
 
 
-@row_of("token", key=("hash",))
+@declares_table("token", key=("hash",))
 class TokenRecord(NamedTuple):
     """An API token, known only by its hash."""
 
@@ -30,7 +30,7 @@ class TokenRecord(NamedTuple):
     """The plane's epoch at its issue; NULL: a release that kept no epochs issued it."""
 
 
-@row_of("audit", key=("position",))
+@declares_table("audit", key=("position",))
 class AuditRecord(NamedTuple):
     """One line of the audit log, which is append-only and chained by hashes."""
 
@@ -52,7 +52,7 @@ class AuditRecord(NamedTuple):
     """The hash of this line and of the one before it."""
 
 
-@row_of("tenancy", key=("tenant",))
+@declares_table("tenancy", key=("tenant",))
 class TenancyRecord(NamedTuple):
     """The one setting of a tenant as a whole; tokens, roles and quotas have their own records."""
 

@@ -398,7 +398,7 @@ def test_a_chain_that_is_too_deep_is_walked_all_the_same(tmp_path: Path):
         plane, uid = await write_graph(tmp_path, count, {(n, n + 1) for n in range(count - 1)})
         bottom = await plane.store.find(AgentRecord, (uid[-1],))
         assert bottom is not None
-        assert len(await ownership.guards_of(plane, bottom)) == count - 1
+        assert len(await ownership.require_open_owner(plane, bottom)) == count - 1
         top = await plane.store.find(AgentRecord, (uid[0],))
         assert top is not None
         shown = await cascade.tree(plane, top, limit=count)

@@ -367,7 +367,7 @@ async def test_a_record_that_leads_where_no_row_leads_is_a_defect_and_is_not_wri
     name = await accept(process.plane, "one")
     handle = process.engine._active[name].handle
     handle.state = OperationState.COMPENSATING
-    (move,) = work.moves(handle).now
+    (move,) = work.moves(handle).due
     assert move.act is Act.DO
     with pytest.raises(Defect, match="done leads from COMPENSATING to SUCCEEDED: no such row"):
         await work.perform(handle, move)

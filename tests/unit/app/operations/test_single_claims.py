@@ -81,7 +81,7 @@ class Bench:
 
     async def begin(self, handle: Any, step: str) -> "asyncio.Task[None]":
         """A move of this step, its call out at the provider."""
-        (move,) = [m for m in self.work.moves(handle).now if m.step.name == step]
+        (move,) = [m for m in self.work.moves(handle).due if m.step.name == step]
         before = len(self.asked)
         task: asyncio.Task[None] = asyncio.ensure_future(self.work.perform(handle, move))
         while len(self.asked) == before:  # noqa: ASYNC110 (the call is made within a few turns)
@@ -89,7 +89,7 @@ class Bench:
         return task
 
     def acts(self, handle: Any) -> dict[str, Act]:
-        return {m.step.name: m.act for m in self.work.moves(handle).now}
+        return {m.step.name: m.act for m in self.work.moves(handle).due}
 
 
 def test_whoever_begins_second_is_turned_away():

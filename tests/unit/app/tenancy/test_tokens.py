@@ -154,7 +154,7 @@ async def test_another_tenants_token_is_as_absent_as_one_that_never_was(harness)
 
 @agent_test
 async def test_the_planes_own_admin_hands_out_lists_and_revokes_tokens_of_any_tenant(harness):
-    plane, admin = harness.plane, Caller(tokens.TENANT, "root", Role.ADMIN)
+    plane, admin = harness.plane, Caller(tokens.PLANE_TENANT, "root", Role.ADMIN)
     made, token = await tokens.create_token(
         plane, admin, tenant="elsewhere", principal="p", role=Role.VIEWER
     )

@@ -132,18 +132,18 @@ class LocalCredentials:
     async def _set_closing(self, key: tuple[str, str], epoch: int, *, closed: int) -> bool:
         if type(epoch) is not int or not 0 <= epoch <= EPOCH_MAX:
             raise Rejected(f"epoch must be a whole number from 0 to {EPOCH_MAX}")
-        now: Row = {"epoch": epoch, "closed": closed, "at": self._resources.now()}
+        new_row: Row = {"epoch": epoch, "closed": closed, "at": self._resources.now()}
         for _ in range(ATTEMPTS_MAX):
             row = self._resources.find("closing", key)
             if row is None:
-                change = Change("", (), (Put("closing", key, now),))
+                change = Change("", (), (Put("closing", key, new_row),))
             elif row["epoch"] > epoch:  # type: ignore[operator]
                 return False
             elif (row["epoch"], row["closed"]) == (epoch, closed):
                 return True
             else:
                 not_later = Is("closing", key, {"epoch": Below(epoch + 1)})
-                change = Change("", (not_later,), (Set("closing", key, now),))
+                change = Change("", (not_later,), (Set("closing", key, new_row),))
             if await self._resources.commit(change) is None:
                 return True
         raise Unavailable(f"Too many concurrent closings of {key[0]}: nothing was changed.")

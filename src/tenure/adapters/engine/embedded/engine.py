@@ -401,15 +401,15 @@ class EmbeddedEngine(Generic[Handle]):
                 if active.needs_refresh:
                     active.needs_refresh = False
                     await executor.refresh(handle)
-                now, wake_at = moves = executor.moves(handle)
-                if not now or not self._open:
+                due, wake_at = moves = executor.moves(handle)
+                if not due or not self._open:
                     if not active.needs_refresh:
                         moves_left = moves
                         break
-                elif len(now) == 1 and wake_at is None:
-                    await executor.perform(handle, now[0], active.task)
+                elif len(due) == 1 and wake_at is None:
+                    await executor.perform(handle, due[0], active.task)
                 else:
-                    await self._perform_concurrently(active, handle, now)
+                    await self._perform_concurrently(active, handle, due)
         except StaleToken:
             log.info("operation %s: another worker has claimed it", operation)
         except Exception:
@@ -473,7 +473,7 @@ class EmbeddedEngine(Generic[Handle]):
                     active.needs_refresh = False
                     await self._executor.refresh(handle)
                 moves = self._executor.moves(handle)
-                starting = moves.now if self._open and not active.is_released else ()
+                starting = moves.due if self._open and not active.is_released else ()
                 timer = self._set_event_at(moves.wake_at, wake_event)
         finally:
             active.wake_event = None

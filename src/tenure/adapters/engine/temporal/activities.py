@@ -216,7 +216,7 @@ class Activities(Generic[Handle]):
 
     def _current_move(self, handle: Handle, step: str) -> Move | None:
         """The current move of this step, if it has one."""
-        return next((m for m in self._executor.moves(handle).now if m.step.name == step), None)
+        return next((m for m in self._executor.moves(handle).due if m.step.name == step), None)
 
     async def _perform(self, handle: Handle, move: Move) -> None:
         """Perform the move; a cancel of the activity interrupts the call and awaits its end."""
@@ -360,12 +360,12 @@ def answer_of(executor: MoveExecutor[Handle], handle: Handle, now: float) -> Ans
     wait_seconds, moves_after_wait = None, []
     if moves.wake_at is not None:
         wait_seconds = max(0.0, moves.wake_at - now)
-        moves_after_wait = _due_moves(handle, executor.moves(handle, moves.wake_at).now)
+        moves_after_wait = _due_moves(handle, executor.moves(handle, moves.wake_at).due)
     return Answer(
         handle.state,
         handle.token,
         handle.revision,
-        _due_moves(handle, moves.now),
+        _due_moves(handle, moves.due),
         wait_seconds,
         moves_after_wait,
         ends_run=handle.state in ENDED_OR_STUCK and handle.state is not OperationState.STUCK,

@@ -40,7 +40,7 @@ from tenure.sqlite.statements import Statements
 
 _Bindings = Mapping[str, Value] | tuple[Value, ...]
 MEBIBYTE = 1024 * 1024
-_OPERATION_COLUMNS = ("operation", *TABLES["operation"].key, *TABLES["operation"].columns)
+_OPERATION_READ = ("operation", *TABLES["operation"].key, *TABLES["operation"].columns)
 
 
 class SqliteStore:
@@ -132,7 +132,7 @@ class SqliteStore:
     async def load(self, operation: str) -> LoadedOperation | None:
         """Read three tables from one snapshot, which the first cursor keeps open."""
         try:
-            sql = self._statements.reads[_OPERATION_COLUMNS]
+            sql = self._statements.reads[_OPERATION_READ]
             snapshot = self._snapshot_reader.execute(sql, (operation,))
         except apsw.Error as error:
             raise self._read_error(error) from None

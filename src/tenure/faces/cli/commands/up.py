@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tenure")
 PORT = 7450
-OWNER = Caller(tokens.TENANT, "admin", Role.ADMIN)
+OWNER = Caller(tokens.PLANE_TENANT, "admin", Role.ADMIN)
 """The user who starts the plane owns its files, and so is its admin."""
 
 
