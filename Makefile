@@ -46,7 +46,7 @@ check: .venv/test.installed              ## lint, format, types and the house ru
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q . || { echo "make format lays these files out"; exit 1; }
 	@$(BIN)/mypy src proofs tests
-	@$(BIN)/python -m pytest -q tests/tidy
+	@$(BIN)/python -m pytest -q tests/tidy tests/unit/proofs/test_pages.py tests/unit/test_public_surface.py
 
 docs: .venv/test.installed               ## every page that is made from the code; MEASURE=1: the ablations too (an hour)
 	@$(BIN)/python -m proofs.pages docs/reference
