@@ -285,21 +285,21 @@ class _Reader:
                 found = {
                     table
                     for scope in scopes
-                    for said in _said_of(scope, name)
-                    if (table := self._table_of_annotation(said, scopes))
+                    for use in _uses_of(scope, name)
+                    if (table := self._table_of_annotation(use, scopes))
                 }
                 return found.pop() if len(found) == 1 else None
             case _:
                 return None
 
-    def _table_of_annotation(self, said: "_Said", scopes: Scopes) -> str | None:
-        if said.is_annotation:
-            named = [one for one in ast.walk(said.node) if isinstance(one, ast.Name)]
+    def _table_of_annotation(self, use: "_NameUse", scopes: Scopes) -> str | None:
+        if use.is_annotation:
+            named = [one for one in ast.walk(use.node) if isinstance(one, ast.Name)]
             tables = {table for one in named if (table := self._table_of_record(one))}
             return tables.pop() if len(tables) == 1 else None
-        if isinstance(said.node, ast.Name):
+        if isinstance(use.node, ast.Name):
             return None
-        return self._table_of_row(said.node, scopes)
+        return self._table_of_row(use.node, scopes)
 
     def _columns(self, node: ast.expr | None, scopes: Scopes) -> _Columns:
         match node:
@@ -335,11 +335,11 @@ class _Reader:
 
     def _columns_of_name(self, name: str, scopes: Scopes) -> _Columns:
         for place in range(len(scopes) - 1, -1, -1):
-            said = list(_said_of(scopes[place], name))
-            if not said:
+            uses = list(_uses_of(scopes[place], name))
+            if not uses:
                 continue
-            values = [one.node for one in said if not one.is_annotation]
-            if len(values) < len(said):  # a parameter: the caller knows
+            values = [one.node for one in uses if not one.is_annotation]
+            if len(values) < len(uses):  # a parameter: the caller knows
                 return self._union(values, scopes[:place]) | UNKNOWN
             return self._union(values, scopes[: place + 1])
         for node in self._source.tree.body:
@@ -358,45 +358,45 @@ class _Reader:
         return _constant(module, attribute)
 
 
-class _Said(NamedTuple):
-    """What a function says of a name: the annotation of a parameter, or a value that it gets."""
+class _NameUse(NamedTuple):
+    """One place where a function binds a name: a parameter's annotation, or an assigned value."""
 
     node: ast.expr
     is_annotation: bool = False
 
 
-def _said_of(function: ast.AST, name: str) -> Iterator[_Said]:
+def _uses_of(function: ast.AST, name: str) -> Iterator[_NameUse]:
     for node in ast.walk(function):
         match node:
             case ast.arg(arg=bound, annotation=annotation) if bound == name:
-                yield _Said(annotation or ast.Constant(None), is_annotation=True)
+                yield _NameUse(annotation or ast.Constant(None), is_annotation=True)
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     yield from _parts_of(target, value, name)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
                 yield from _parts_of(target, value, name)
             case ast.AugAssign(target=ast.Name(id=bound), value=value) if bound == name:
-                yield _Said(value)
+                yield _NameUse(value)
             case ast.For(target=target) | ast.comprehension(target=target) if any(
                 isinstance(one, ast.Name) and one.id == name for one in ast.walk(target)
             ):
-                yield _Said(ast.Constant(None), is_annotation=True)
+                yield _NameUse(ast.Constant(None), is_annotation=True)
             case _:
                 pass
 
 
-def _parts_of(target: ast.expr, value: ast.expr, name: str) -> Iterator[_Said]:
+def _parts_of(target: ast.expr, value: ast.expr, name: str) -> Iterator[_NameUse]:
     match target, value:
         case ast.Name(id=bound), _ if bound == name:
-            yield _Said(value)
+            yield _NameUse(value)
         case ast.Subscript(value=ast.Name(id=bound), slice=key), _ if bound == name:
-            yield _Said(key)
+            yield _NameUse(key)
         case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
             for one, other in zip(targets, values, strict=True):
                 yield from _parts_of(one, other, name)
         case ast.Tuple(elts=targets), _:
             if any(isinstance(one, ast.Name) and one.id == name for one in targets):
-                yield _Said(ast.Constant(None), is_annotation=True)
+                yield _NameUse(ast.Constant(None), is_annotation=True)
         case _:
             pass
 

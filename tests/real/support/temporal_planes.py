@@ -237,3 +237,17 @@ async def wait_for_state(plane, operation, state: OperationState) -> None:
         return (await reads.get_operation(plane, TENANT, operation)).state is state
 
     await eventually(stands)
+
+
+def with_limits(plan: Plan, **limits: float) -> Plan:
+    """The plan with other limits."""
+    stages = tuple(
+        tuple(replace(step, limits=replace(step.limits, **limits)) for step in stage)
+        for stage in plan.stages
+    )
+    return Plan(plan.name, stages=stages, version=plan.version)
+
+
+def make_ready(bench: TemporalBench) -> None:
+    for thing in bench.world.holds(provider="runtime"):
+        thing.ready_at = 0.0
